@@ -1,0 +1,90 @@
+"""Attention with any code."""
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ropewalk.code import Code
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    code: Code | None = None,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    kernel: str = "auto",
+) -> Tensor:
+    """softmax(scale · q' k'ᵀ + scores) v, with q', k' and scores from the code.
+
+    q is (B, H, N, D), k and v are (B, h, M, D) with h dividing H. `mask` is boolean, True where a query may look, or
+    floating and added to the logits; it must broadcast to (B, H, N, M). `causal` lets query i see the keys up to i, counted
+    from the end: with fewer queries than keys, the last query sees all. `scale` defaults to 1/√D.
+
+    kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
+            "auto" takes flex on CUDA where it spares the dense mask: a code with a bias, no dropout.
+    """
+    code = Code() if code is None else code
+    if kernel not in ("auto", "sdpa", "flex"):
+        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
+    if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[1] % k.shape[1]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+        raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
+    q, k = code.qk(q, k)
+    if kernel == "flex" or (kernel == "auto" and q.is_cuda and not dropout and code.score_mod(q.shape[1]) is not None):
+        if dropout:
+            raise ValueError("flex attention has no dropout: use kernel='sdpa'")
+        return _flex(q, k, v, code, mask, causal, scale)
+    grouped = q.shape[1] != k.shape[1]
+    bias = code.scores(q, k)
+    if bias is None and mask is None and (not causal or q.shape[2] == k.shape[2]):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+    added = _dense(q, k, bias, mask, causal)
+    return F.scaled_dot_product_attention(q, k, v, added, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+
+
+def _dense(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, causal: bool) -> Tensor:
+    """All that is added to the logits in one mask: boolean where nothing but visibility is asked for."""
+    allowed = _lower_right(q.shape[2], k.shape[2], q.device) if causal else None
+    if mask is not None and mask.dtype is torch.bool:
+        allowed, mask = mask if allowed is None else mask & allowed, None
+    if bias is None and mask is None:
+        assert allowed is not None
+        return allowed
+    added = mask if bias is None else bias if mask is None else bias + mask
+    assert added is not None
+    added = added if allowed is None else added.masked_fill(~allowed, float("-inf"))
+    return added.to(q.dtype)
+
+
+def _lower_right(n: int, m: int, device: torch.device) -> Tensor:
+    return torch.ones(n, m, dtype=torch.bool, device=device).tril(m - n)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    modify = code.score_mod(q.shape[1])
+    ahead = k.shape[2] - q.shape[2]
+    seen = None if mask is None else mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+    def score_mod(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        score = score if modify is None else modify(score, batch, head, i, j)
+        if seen is not None:
+            here = seen[batch, head, i, j]
+            score = torch.where(here, score, float("-inf")) if seen.dtype is torch.bool else score + here
+        return torch.where(j <= i + ahead, score, float("-inf")) if causal else score
+
+    return _compiled_flex()(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+
+
+@functools.cache
+def _compiled_flex() -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)

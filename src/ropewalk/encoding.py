@@ -1,0 +1,270 @@
+"""The protocol: an encoding is a pure, differentiable map from positions to a code."""
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Required, Self, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk import positions as places
+from ropewalk.code import Code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What an instance claims of itself; `ropewalk.testing` holds it to every claim.
+
+    relative   for each axis: scores stay put when all positions shift along it
+    isometric  q and k keep their norms
+    rotary     q and k are turned by a matrix that depends on the position, the identity at zero
+    ordered    the axes act one after another: R(p) is a product of exponentials, not the exponential of a sum
+    learned    it has parameters
+    oblique    some channels answer to a mixture of axes
+    isotropic  permuting the axes changes nothing
+    monotone   scores fall as the key moves away
+    reach      the largest |position| up to which its float32 arithmetic keeps every other promise
+    """
+
+    axes: int
+    relative: tuple[bool, ...]
+    isometric: bool = True
+    rotary: bool = False
+    ordered: bool = False
+    learned: bool = False
+    oblique: bool = False
+    isotropic: bool = False
+    monotone: bool = False
+    reach: float = 1e6
+
+
+class Shape(TypedDict, total=False):
+    """What every encoding is made for. An encoding's own options come before these."""
+
+    head_dim: Required[int]
+    heads: int
+    kv_heads: int | None
+    axes: int | None
+    layers: int | None
+    size: Sequence[int] | None
+    variant: str | None
+    coordinates: str | None
+
+
+class Encoding(nn.Module, ABC):
+    """A map from positions to a `Code`, exact in float32 whatever the model around it computes in.
+
+    A subclass names itself, passes `head_dim`, `heads`, … on to this class, keeps each option of its own as an attribute
+    of the same name, calls `build()` last, and defines `initial`, `encode`, `traits` and `examples`. `variants` has the
+    settings of each paper by name, the default one first; `coordinates` is the one that every variant has.
+
+    Parameters and buffers stay at least float32: casts to bfloat16 or half leave them alone. Buffers are functions of the
+    options, are not saved, and come back exact after `.double()`, `to_empty()` + `reset_parameters()` or
+    `init_non_persistent_buffers()`.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    allowed_axes: ClassVar[range] = range(1, 17)
+    default_axes: ClassVar[int] = 1
+    variants: ClassVar[dict[str, dict[str, Any]]] = {"standard": {"coordinates": "index"}}
+
+    def __init__(
+        self,
+        *,
+        head_dim: int,
+        heads: int = 1,
+        kv_heads: int | None = None,
+        axes: int | None = None,
+        layers: int | None = None,
+        size: Sequence[int] | None = None,
+        variant: str | None = None,
+        coordinates: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_dim = positive("head_dim", head_dim)
+        self.heads = positive("heads", heads)
+        self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
+        self.axes = self.default_axes if axes is None else positive("axes", axes)
+        self.layers = None if layers is None else positive("layers", layers)
+        self.size = None if size is None else tuple(positive("size", side) for side in size)
+        self.variant = one_of("variant", next(iter(self.variants)) if variant is None else variant, self.variants)
+        chosen = self.setting("coordinates") if coordinates is None else coordinates
+        self.coordinates = one_of("coordinates", chosen, places.CONVENTIONS)
+        if self.axes not in self.allowed_axes:
+            wanted = f"{self.allowed_axes[0]} to {self.allowed_axes[-1]}" if len(self.allowed_axes) > 1 else "1"
+            raise ValueError(f"{self.name} takes {wanted} axes, got axes={self.axes}")
+        if self.size is not None and len(self.size) != self.axes:
+            raise ValueError(f"size must have one number for each of the {self.axes} axes, got {self.size}")
+        if self.heads % (self.kv_heads or 1):
+            raise ValueError(f"heads must be a multiple of kv_heads, got {self.heads} and {self.kv_heads}")
+
+    # What an encoding defines
+
+    @abstractmethod
+    def initial(self) -> dict[str, Tensor]:
+        """The values its parameters and buffers start from, by name, in float64 on the CPU."""
+
+    @abstractmethod
+    def encode(self, q: Tensor, k: Tensor | None) -> Code:
+        """The code for queries at q ([B] N A) and keys at k, or at q where k is None."""
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """What this instance claims of itself."""
+
+    @classmethod
+    @abstractmethod
+    def examples(cls) -> Iterator[Self]:
+        """Small instances that together show every option: they feed the contract, the gallery and the benchmark."""
+
+    # What it gets
+
+    def forward(self, positions: Tensor, key_positions: Tensor | None = None) -> Code:
+        """The code for tokens at `positions`; with `key_positions`, for keys that stand elsewhere.
+
+        Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
+        """
+        k = None if key_positions is None else self._coordinates("key_positions", key_positions)
+        return self.encode(self._coordinates("positions", positions), k)
+
+    def grid(
+        self,
+        *sizes: int,
+        resolution: str = "extrapolate",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """Positions of a grid, (N, axes), in the coordinates that this encoding was made for.
+
+        `size`, the training grid, is the yardstick: a larger grid goes beyond it ("extrapolate") or is squeezed
+        into it ("rescale"). Without `size` the grid is its own yardstick.
+        """
+        if len(sizes) != self.axes:
+            raise ValueError(f"this encoding has {self.axes} axes: its grid needs as many sizes, got {sizes}")
+        return places.grid(
+            *sizes, coordinates=self.coordinates, reference=self.size, resolution=resolution, dtype=dtype, device=device
+        )
+
+    def build(self, *, learned: bool) -> None:
+        """Create what `initial` names: parameters if learned, buffers that are not saved otherwise."""
+        dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        for name, value in self.initial().items():
+            value = value.to(device=torch.get_default_device(), dtype=dtype)
+            if learned:
+                self.register_parameter(name, nn.Parameter(value))
+            else:
+                self.register_buffer(name, value, persistent=False)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw parameters anew and rebuild buffers, as at construction: the end of initialisation on the meta device."""
+        for name, value in self.initial().items():
+            getattr(self, name).copy_(value)
+
+    @torch.no_grad()
+    def init_non_persistent_buffers(self) -> None:
+        """Rebuild the buffers and leave parameters alone: for weights that were loaded after `to_empty()`."""
+        for name, value in self.initial().items() if self._buffers else ():
+            if name in self._buffers:
+                getattr(self, name).copy_(value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = [buffer.dtype for buffer in self.buffers()]
+        super()._apply(lambda tensor: _at_least_float32(tensor, fn(tensor)), recurse)
+        if [buffer.dtype for buffer in self.buffers()] != before:
+            self.init_non_persistent_buffers()
+        return self
+
+    def config(self) -> dict[str, Any]:
+        """All options as plain JSON values: `rw.create(**encoding.config())` builds its like."""
+        values = {name: getattr(self, name) for name in parameters_of(type(self))}
+        return {"name": self.name} | {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+    def __repr__(self) -> str:
+        default = {name: parameter.default for name, parameter in parameters_of(type(self)).items()}
+        default |= {
+            "axes": self.default_axes,
+            "variant": next(iter(self.variants)),
+            "coordinates": self.setting("coordinates"),
+        }
+        shown = [f"{n}={getattr(self, n)!r}" for n, value in default.items() if getattr(self, n) != value]
+        return f"{type(self).__name__}({', '.join(shown)})  # {self.summary()}"
+
+    def summary(self) -> str:
+        """In a few words: what it acts on, and what it leaves alone."""
+        return f"{self.axes} ax{'i' if self.axes == 1 else 'e'}s"
+
+    def setting(self, name: str) -> Any:
+        """What the chosen variant says of `name`."""
+        return self.variants[self.variant][name]
+
+    @property
+    def own_heads(self) -> int:
+        """Heads that may have parameters of their own: with grouped queries, those of keys and values."""
+        return self.kv_heads or self.heads
+
+    def lead(self, *, shared: bool = False) -> tuple[int, ...]:
+        """The leading dimensions of a parameter, ([L] h); h is 1 where heads share."""
+        return (*([] if self.layers is None else [self.layers]), 1 if shared else self.own_heads)
+
+    def per_layer(self, table: Tensor) -> Tensor:
+        """A table that no layer has for itself, with the layer axis that a code of several layers wants."""
+        return table if self.layers is None else table.expand(self.layers, *table.shape)
+
+    def _coordinates(self, name: str, positions: Tensor) -> Tensor:
+        """Positions as at least float32, ([B] N A), checked."""
+        p = places.as_coordinates(name, positions, self.axes)
+        dtype = torch.promote_types(p.dtype, torch.float32)
+        for tensor in (*self.parameters(), *self.buffers()):
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        return p.to(dtype)
+
+
+def positive(name: str, value: int) -> int:
+    """`value` if it is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+def positive_number(name: str, value: float) -> float:
+    """`value` as a float if it is finite and above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
+        raise ValueError(f"{name} must be a number above zero, got {value!r}")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """`value` as a float if it is finite and not below zero."""
+    return 0.0 if value == 0 else positive_number(name, value)
+
+
+def one_of(name: str, value: str, choices: Iterable[str]) -> str:
+    """`value` if it is among the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def parameters_of(kind: type[Encoding]) -> dict[str, inspect.Parameter]:
+    """The options that an encoding's constructor takes, in order, those that it passes on included."""
+    found: dict[str, inspect.Parameter] = {}
+    for cls in kind.__mro__:
+        if "__init__" not in vars(cls):
+            continue
+        own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+        found = {n: p for n, p in own.items() if p.kind is p.KEYWORD_ONLY and n not in found} | found
+        if cls is Encoding or not any(p.kind is p.VAR_KEYWORD for p in own.values()):
+            break
+    return found
+
+
+def _at_least_float32(before: Tensor, after: Tensor) -> Tensor:
+    narrow = after.is_floating_point() and torch.promote_types(after.dtype, torch.float32) != after.dtype
+    return before.to(after.device) if narrow else after

@@ -1,0 +1,81 @@
+import math
+from collections.abc import Iterator
+from typing import Self, Unpack
+
+from torch import Tensor
+
+from ropewalk import spectra
+from ropewalk.encoding import Shape, positive_number
+from ropewalk.rotary import Waves, along_axes
+
+
+class Axial(Waves):
+    """Axial RoPE: each axis gets an equal share of the pairs and is RoPE on them.
+
+        angle of pair (a, j) at p = ω_j p_a,    ω_j = base^(-j/F),  F = d / 2A frequencies for each of A axes
+
+    A score is a sum of one part for each axis, so that no head can look along a diagonal: attention patterns are grids.
+
+    variant  Whose coordinates, base and order of pairs.
+      heo           Heo et al.'s code: patch indices, base 100, first half columns, second half rows.
+      heo-paper     the same with the paper's channel map: column and row pairs alternate.
+      eva           EVA-02, timm's default: patch indices, base 10,000, rows first.
+      van-de-geijn  [-pi, pi], ω_j = 100^(-2j/d), which ends at 100^(-1/A); learned ones start from U(0, 1).
+      liere         the "VisionLLaMA" baseline of LieRE: [0, 1], e^(-4u) for u even in [0, 1]. Its fastest pair turns
+                    1 rad across the image: it says little about axial RoPE.
+      comrope       the vanilla RoPE of the ComRoPE paper: [0, 1], base 10,000, axes alternate; 1 rad across the image too.
+    base     Replaces the variant's.
+    learned  Frequencies are parameters, one set a head (or `shared`) and layer.
+    """
+
+    name = "axial"
+    paper = "arXiv:2403.13298"
+    default_axes = 2
+    variants = {
+        "heo": {"coordinates": "index", "base": 100.0, "over": "share", "columns_first": True, "alternating": False},
+        "heo-paper": {"coordinates": "index", "base": 100.0, "over": "share", "columns_first": True, "alternating": True},
+        "eva": {"coordinates": "index", "base": 1e4, "over": "share", "columns_first": False, "alternating": False},
+        "van-de-geijn": {
+            "coordinates": "pi", "base": 100.0, "over": "width", "columns_first": False, "alternating": False
+        },
+        "liere": {"coordinates": "unit", "base": math.e**4, "over": "ends", "columns_first": False, "alternating": False},
+        "comrope": {"coordinates": "centre", "base": 1e4, "over": "share", "columns_first": False, "alternating": True},
+    }  # fmt: skip
+
+    frequency: Tensor
+
+    def __init__(
+        self,
+        *,
+        base: float | None = None,
+        learned: bool = False,
+        shared: bool = False,
+        interleaved: bool = True,
+        scale: float = 1.0,
+        **shape: Unpack[Shape],
+    ) -> None:
+        super().__init__(interleaved=interleaved, scale=scale, **shape)
+        self.base = positive_number("base", self.setting("base") if base is None else base)
+        self.learned, self.shared = bool(learned), bool(shared)
+        if self.head_dim < 2 * self.axes:
+            raise ValueError(f"axial needs 2 channels an axis, head_dim of {2 * self.axes} or more, got {self.head_dim}")
+        self.build(learned=self.learned)
+
+    def initial(self) -> dict[str, Tensor]:
+        count = self.head_dim // (2 * self.axes)
+        over = {"share": count, "width": self.head_dim / 2, "ends": max(count - 1, 1)}[self.setting("over")]
+        lead = self.lead(shared=self.shared) if self.learned else (1,)
+        if self.learned and self.variant == "van-de-geijn":
+            return {"frequency": self.scale * spectra.first_quadrant(*lead, self.axes, count)}
+        return {"frequency": self.scale * spectra.geometric(count, self.base, over).repeat(*lead, self.axes, 1)}
+
+    def waves(self) -> Tensor:
+        order = {name: self.setting(name) for name in ("columns_first", "alternating")}
+        return along_axes(self.frequency, **order)
+
+    @classmethod
+    def examples(cls) -> Iterator[Self]:
+        yield cls(head_dim=12, heads=2)
+        yield cls(head_dim=12, heads=2, variant="van-de-geijn", size=(3, 5), learned=True, layers=2)
+        yield cls(head_dim=12, heads=2, variant="comrope", size=(3, 5), interleaved=False)
+        yield cls(head_dim=20, heads=2, axes=3, variant="eva")

@@ -1,0 +1,74 @@
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Self, Unpack
+
+from torch import Tensor
+
+from ropewalk import spectra
+from ropewalk.encoding import Shape, Traits, positive_number
+from ropewalk.rotary import Waves
+
+
+class Mixed(Waves):
+    """RoPE-Mixed: every pair has a learned wave vector of its own and turns by its scalar product with the position.
+
+        angle of pair t at p = w_t · p = w_t1 p_1 + w_t2 p_2 + …
+
+    Pairs may look along any direction. Up to a change of basis, which the query and key projections absorb, this is the
+    most general encoding whose scores depend on differences of positions alone.
+
+    variant  Whose coordinates and start.
+      heo           patch indices; each head starts as axial RoPE of base 10 in a frame of its own, turned at random.
+      van-de-geijn  [-pi, pi]; w from U(0, 1): all directions start in the first quadrant.
+      liere         LieRE's baseline of this name: [0, 1]; w from U(0, 2 pi).
+    base     Of the geometric law that "heo" starts from.
+    shared   One set of wave vectors for all heads.
+    """
+
+    name = "mixed"
+    paper = "arXiv:2403.13298"
+    default_axes = 2
+    variants = {
+        "heo": {"coordinates": "index"},
+        "van-de-geijn": {"coordinates": "pi"},
+        "liere": {"coordinates": "unit"},
+    }
+
+    wave: Tensor
+
+    def __init__(
+        self,
+        *,
+        base: float = 10.0,
+        shared: bool = False,
+        interleaved: bool = True,
+        scale: float = 1.0,
+        **shape: Unpack[Shape],
+    ) -> None:
+        super().__init__(interleaved=interleaved, scale=scale, **shape)
+        self.base = positive_number("base", base)
+        self.shared = bool(shared)
+        if self.head_dim < 2:
+            raise ValueError(f"mixed needs a pair of channels, got head_dim={self.head_dim}")
+        self.build(learned=True)
+
+    def initial(self) -> dict[str, Tensor]:
+        lead, pairs = self.lead(shared=self.shared), self.head_dim // 2
+        if self.variant == "heo":
+            return {"wave": self.scale * spectra.random_frames(lead, pairs, self.axes, self.base)}
+        fastest = 1.0 if self.variant == "van-de-geijn" else 2 * math.pi
+        return {"wave": self.scale * fastest * spectra.first_quadrant(*lead, pairs, self.axes)}
+
+    def waves(self) -> Tensor:
+        return self.wave
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, oblique=self.axes > 1)
+
+    @classmethod
+    def examples(cls) -> Iterator[Self]:
+        yield cls(head_dim=12, heads=2)
+        yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, variant="van-de-geijn", size=(3, 5))
+        yield cls(head_dim=11, heads=2, axes=3, base=100.0, shared=True, interleaved=False)

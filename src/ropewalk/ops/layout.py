@@ -1,0 +1,22 @@
+"""How ops see a tensor: the tokens they leave alone, the heads that share a table, the channels they touch."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def turn_part(x: Tensor, prefix: int, heads: int, width: int, turn: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply `turn` to x (B H N D) without its first `prefix` tokens and its channels from `width` on.
+
+    `turn` gets (B h g n width) with h = `heads` and g = H / h: each table row serves a group of g heads.
+    """
+    moved = turn(x[:, :, prefix:, :width].unflatten(1, (heads, -1))).flatten(1, 2).to(x.dtype)
+    if width < x.shape[-1]:
+        moved = torch.cat([moved, x[:, :, prefix:, width:]], dim=-1)
+    return torch.cat([x[:, :, :prefix], moved], dim=2) if prefix else moved
+
+
+def per_group(table: Tensor, trailing: int) -> Tensor:
+    """([B] h n ...) to (B h 1 n ...), where `trailing` dimensions follow n."""
+    return table.unsqueeze(-2 - trailing) if table.ndim == 3 + trailing else table[None].unsqueeze(-2 - trailing)

@@ -1,0 +1,30 @@
+"""Turn pairs of channels by an angle."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ropewalk.ops.rotate.reference import rotate_reference
+
+torch.library.define(
+    "ropewalk::rotate",
+    "(Tensor[] xs, Tensor[] angles, Tensor?[] gains, bool interleaved, SymInt[] prefixes) -> Tensor[]",
+)
+torch.library.impl("ropewalk::rotate", "CompositeImplicitAutograd", rotate_reference)
+
+
+def rotate(
+    xs: Sequence[Tensor],
+    angles: Sequence[Tensor],
+    gains: Sequence[Tensor | None],
+    *,
+    interleaved: bool,
+    prefixes: Sequence[int],
+) -> list[Tensor]:
+    """Rotate each x (B H N D) by its angle ([B] h n P), h dividing H and N = prefix + n.
+
+    Pair i is channels (2i, 2i + 1) when interleaved and (i, i + P) otherwise. Channels from 2P on and the first
+    `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x.
+    """
+    return torch.ops.ropewalk.rotate(list(xs), list(angles), list(gains), interleaved, list(prefixes))

@@ -1,0 +1,20 @@
+"""Turn triplets of channels by one angle an axis, axis after axis."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ropewalk.ops.sphere.reference import PLANES as PLANES
+from ropewalk.ops.sphere.reference import sphere_reference
+
+torch.library.define("ropewalk::sphere", "(Tensor[] xs, Tensor[] angles, SymInt[] prefixes) -> Tensor[]")
+torch.library.impl("ropewalk::sphere", "CompositeImplicitAutograd", sphere_reference)
+
+
+def sphere(xs: Sequence[Tensor], angles: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:
+    """Turn each x (B H N D) by its angles ([B] h n T A), one to three axes, axis 0 first, in the planes of `PLANES`.
+
+    Triplet j is channels (3j, 3j + 1, 3j + 2). Channels from 3T on and the first `prefix` tokens stay as they are.
+    """
+    return torch.ops.ropewalk.sphere(list(xs), list(angles), list(prefixes))

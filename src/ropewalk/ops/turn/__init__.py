@@ -1,0 +1,19 @@
+"""Turn blocks of channels by a matrix."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ropewalk.ops.turn.reference import turn_reference
+
+torch.library.define("ropewalk::turn", "(Tensor[] xs, Tensor[] matrices, SymInt[] prefixes) -> Tensor[]")
+torch.library.impl("ropewalk::turn", "CompositeImplicitAutograd", turn_reference)
+
+
+def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:
+    """Multiply the blocks of each x (B H N D) by its matrices ([B] h n G b b).
+
+    Block g is channels gb to gb + b - 1. Channels from Gb on and the first `prefix` tokens stay as they are.
+    """
+    return torch.ops.ropewalk.turn(list(xs), list(matrices), list(prefixes))

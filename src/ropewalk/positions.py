@@ -1,0 +1,210 @@
+"""Positions as plain tensors: builders, the literature's coordinate conventions, and augmentation for training.
+
+Integers (N,) or (B, N) are places in a sequence; floats (N, axes) or (B, N, axes) are points, axes in (row, column) or
+(frame, row, column) order, tokens in row-major order. Whoever holds such a tensor holds all that an encoding looks at.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+CONVENTIONS = {
+    "index": "patch index from 0 (Heo et al., language models)",
+    "centre": "patch centres (i + 0.5) / P in [0, 1] (ComRoPE)",
+    "separate": "patch centres in [-1, 1], each axis by its own side (DINOv3)",
+    "longer": "patch centres in [-1, 1], every axis by the longer side (DINOv3, max)",
+    "shorter": "patch centres in [-1, 1], every axis by the shorter side (DINOv3, min)",
+    "pi": "from -pi to pi, end points included (van de Geijn et al.)",
+    "unit": "from 0 to 1, end points included (LieRE)",
+}
+"""The conventions by name. Each is defined at the reference size; `grid` says what happens at others."""
+
+
+def sequence(n: int, start: int = 0, *, device: torch.device | str | None = None) -> Tensor:
+    """Places start, …, start + n - 1, as integers (n,)."""
+    return torch.arange(start, start + _count("n", n), device=device)
+
+
+def packed(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """Places of several sequences that lie one after another in a row, each counted from 0: integers (sum(lengths),)."""
+    rows = [sequence(_count("lengths", length), device=device) for length in lengths]
+    return torch.cat([torch.arange(0, device=device), *rows])
+
+
+def segments(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """Which sequence each token of `packed(lengths)` belongs to; `s[:, None] == s` is the attention mask."""
+    counts = torch.tensor([_count("lengths", length) for length in lengths], dtype=torch.long, device=device)
+    return torch.arange(len(counts), device=device).repeat_interleave(counts)
+
+
+def grid(
+    *sizes: int,
+    coordinates: str = "index",
+    reference: Sequence[int] | None = None,
+    resolution: str = "extrapolate",
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Points of a grid of patches, (N, axes), in row-major order.
+
+    `reference` is the grid that the convention is laid out on, by default this one. On another grid, "extrapolate"
+    keeps the distance between patches, so that a larger image reaches further; "rescale" keeps the image's extent, so
+    that patches move closer. Conventions centred on zero stay centred. At resolution "rescale", the patches of "index"
+    lie where their centres fall in the reference's numbering: (i + 0.5) P0 / P - 0.5.
+
+    "pi" and "unit" extrapolate as their papers do, to ±pi P/P0 and P/P0 with both ends included, which keeps the
+    distance between patches only nearly: it is (P/P0) (P0 - 1)/(P - 1) of the reference's.
+    """
+    if not sizes:
+        raise ValueError("a grid needs at least one size, got none")
+    if coordinates not in CONVENTIONS:
+        raise ValueError(f"coordinates must be one of {', '.join(map(repr, CONVENTIONS))}, got {coordinates!r}")
+    if resolution not in ("extrapolate", "rescale"):
+        raise ValueError(f"resolution must be 'extrapolate' or 'rescale', got {resolution!r}")
+    reference = sizes if reference is None else reference
+    if len(reference) != len(sizes):
+        raise ValueError(f"reference must have one number for each of the {len(sizes)} sizes, got {tuple(reference)}")
+    for n, ref in zip(sizes, reference, strict=True):
+        _count("sizes", n)
+        if ref < 1:
+            raise ValueError(f"reference sizes must be at least 1, got {tuple(reference)}")
+    lines = []
+    for axis, n in enumerate(sizes):
+        i = torch.arange(n, dtype=dtype, device=device)
+        lines.append(_line(coordinates, i, axis, sizes, reference, resolution == "rescale"))
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"), dim=-1).flatten(0, -2)
+
+
+def _line(coordinates: str, i: Tensor, axis: int, sizes: Sequence[int], reference: Sequence[int], rescale: bool) -> Tensor:
+    """The coordinates of patches i along one axis."""
+    n, ref = sizes[axis], reference[axis]
+    if coordinates == "index":
+        return (i + 0.5) * (ref / n) - 0.5 if rescale else i
+    if coordinates == "centre":
+        return (i + 0.5) / (n if rescale else ref)
+    if coordinates in ("pi", "unit"):
+        stretch = 1.0 if rescale else n / ref
+        steps = n - 1 if n > 1 else 1
+        return i * (stretch / steps) if coordinates == "unit" else (2 * i - (n - 1)) * (stretch * math.pi / steps)
+    side = _side(coordinates, axis, sizes)
+    return (2 * i + 1 - side) / (side if rescale else _side(coordinates, axis, reference))
+
+
+def _side(coordinates: str, axis: int, sizes: Sequence[int]) -> int:
+    return sizes[axis] if coordinates == "separate" else max(sizes) if coordinates == "longer" else min(sizes)
+
+
+def perturb(
+    positions: Tensor,
+    step: float | Sequence[float],
+    *,
+    sigma: float = 1.0,
+    variant: str = "paper",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Move every token within its patch (ComRoPE). `step` is the distance between patches, one for all axes or each.
+
+    "paper": a Gaussian of deviation sigma * step, truncated to half a step either way.
+    "code": the published file's, of half that deviation and clamped, so that the edges of the patch collect what
+    would lie beyond.
+    """
+    positions = _points("positions", positions)
+    if sigma < 0:
+        raise ValueError(f"sigma must be at least 0, got {sigma}")
+    if variant == "paper":
+        edge = math.erf(0.5 / sigma / math.sqrt(2)) if sigma else 0.0
+        draw = _uniform(positions, positions.shape, generator) * (2 * edge) - edge
+        move = (torch.special.erfinv(draw) * (math.sqrt(2) * sigma)).clamp(-0.5, 0.5)
+    elif variant == "code":
+        move = (_normal(positions, positions.shape, generator) * (0.5 * sigma)).clamp(-0.5, 0.5)
+    else:
+        raise ValueError(f"variant must be 'paper' or 'code', got {variant!r}")
+    return positions + move * torch.as_tensor(step, dtype=positions.dtype, device=positions.device)
+
+
+def offset(positions: Tensor, rho: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Move all tokens of a sample by one vector, each coordinate Gaussian of deviation rho (ComRoPE)."""
+    positions = _points("positions", positions)
+    return positions + rho * _normal(positions, _per_sample(positions, positions.shape[-1]), generator)
+
+
+def shift(positions: Tensor, amount: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Move all tokens of a sample by one vector, each coordinate uniform in ±amount (DINOv3)."""
+    positions = _points("positions", positions)
+    return positions + amount * _symmetric(positions, positions.shape[-1], generator)
+
+
+def jitter(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Stretch each axis of a sample by a factor of its own, log-uniform in [1/factor, factor] (DINOv3)."""
+    positions = _points("positions", positions)
+    return positions * torch.exp(_log(factor) * _symmetric(positions, positions.shape[-1], generator))
+
+
+def rescale(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Stretch all axes of a sample by one factor, log-uniform in [1/factor, factor] (DINOv3)."""
+    positions = _points("positions", positions)
+    return positions * torch.exp(_log(factor) * _symmetric(positions, 1, generator))
+
+
+def validate(positions: Tensor) -> Tensor:
+    """The positions, or an error if one is not finite. Reads the values: it waits for the device."""
+    if positions.is_floating_point() and not positions.isfinite().all():
+        bad = int((~positions.isfinite()).sum())
+        raise ValueError(f"positions must be finite, got {bad} that are not, of {positions.numel()}")
+    return positions
+
+
+def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
+    """Positions with an axis dimension, ([B] N axes), checked; values are looked at only in eager mode on the CPU."""
+    shape = tuple(positions.shape)
+    if positions.dtype is torch.bool or positions.is_complex():
+        raise ValueError(f"{name} must be floating or integer, got {positions.dtype}")
+    if not positions.is_floating_point():
+        if axes != 1:
+            raise ValueError(f"integer {name} have one axis, this encoding has {axes}: give floats (N, {axes})")
+        if positions.ndim not in (1, 2):
+            raise ValueError(f"integer {name} must be (N,) or (B, N), got {shape}")
+        return positions.unsqueeze(-1)
+    if positions.ndim not in (2, 3) or shape[-1] != axes:
+        raise ValueError(f"floating {name} must be (N, {axes}) or (B, N, {axes}), got {shape}")
+    if positions.device.type == "cpu" and type(positions) is Tensor and not torch.compiler.is_compiling():
+        validate(positions)
+    return positions
+
+
+def _points(name: str, positions: Tensor) -> Tensor:
+    if not positions.is_floating_point() or positions.ndim not in (2, 3):
+        raise ValueError(
+            f"{name} must be floating, (N, axes) or (B, N, axes), got {positions.dtype} {tuple(positions.shape)}"
+        )
+    return validate(positions)
+
+
+def _per_sample(positions: Tensor, axes: int) -> tuple[int, ...]:
+    return (*positions.shape[:-2], 1, axes)
+
+
+def _uniform(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+
+def _normal(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+
+def _symmetric(positions: Tensor, axes: int, generator: torch.Generator | None) -> Tensor:
+    return 2 * _uniform(positions, _per_sample(positions, axes), generator) - 1
+
+
+def _log(factor: float) -> float:
+    if factor < 1:
+        raise ValueError(f"factor must be at least 1, got {factor}")
+    return math.log(factor)
+
+
+def _count(name: str, n: int) -> int:
+    if n < 0:
+        raise ValueError(f"{name} must be at least 0, got {n}")
+    return n

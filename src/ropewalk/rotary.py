@@ -1,0 +1,138 @@
+"""The two families of rotary encodings that are exponentials, R(p) = exp(p_1 A_1 + p_2 A_2 + …) with A_i skew-symmetric.
+
+`Waves`: pairs of channels, each with a wave vector w, turn by the angle w · p. Generators made of such pairs commute, hence
+R(x)ᵀ R(y) = R(y - x): scores depend on differences of positions alone.
+
+`Exponentials`: blocks of b channels turn by the exponential itself. It is relative along all axes exactly if the blocks of
+different axes commute.
+"""
+
+from abc import abstractmethod
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from ropewalk import ops
+from ropewalk.code import Rotation, Turn
+from ropewalk.encoding import Encoding, Shape, Traits, positive, positive_number
+
+
+class Waves(Encoding):
+    """Pairs of channels turn by the scalar product of a wave vector and the position."""
+
+    def __init__(self, *, scale: float = 1.0, interleaved: bool = True, **shape: Unpack[Shape]) -> None:
+        super().__init__(**shape)
+        self.scale = positive_number("scale", scale)
+        self.interleaved = bool(interleaved)
+
+    @abstractmethod
+    def waves(self) -> Tensor:
+        """Wave vectors ([L] h P A), in the order of the pairs; h is 1 where heads share, and no L where layers do."""
+
+    @property
+    def traits(self) -> Traits:
+        learned = any(True for _ in self.parameters())
+        return Traits(axes=self.axes, relative=(True,) * self.axes, rotary=True, learned=learned)
+
+    def encode(self, q: Tensor, k: Tensor | None) -> Rotation:
+        waves = self._all_layers(self.waves())
+        return Rotation(
+            layers=self.layers,
+            head_dim=self.head_dim,
+            q_angle=_combine(q, waves, 1, self.layers is not None),
+            k_angle=None if k is None else _combine(k, waves, 1, self.layers is not None),
+            interleaved=self.interleaved,
+        )
+
+    def generators(self) -> Tensor:
+        """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
+        waves = self._all_layers(self.waves()).detach().mT  # ([L] h A P)
+        total = waves.new_zeros(*waves.shape[:-1], self.head_dim, self.head_dim)
+        pairs = waves.shape[-1]
+        for pair in range(pairs):
+            i, j = (2 * pair, 2 * pair + 1) if self.interleaved else (pair, pair + pairs)
+            total[..., i, j], total[..., j, i] = -waves[..., pair], waves[..., pair]
+        return total
+
+    def summary(self) -> str:
+        pairs = self.waves().shape[-2]
+        left = self.head_dim - 2 * pairs
+        layout = "interleaved" if self.interleaved else "half-split"
+        return f"{super().summary()}, {pairs} pairs, {layout}" + (f", {left} channels unturned" if left else "")
+
+    def _all_layers(self, waves: Tensor) -> Tensor:
+        return waves if self.layers is None or waves.ndim == 4 else self.per_layer(waves)
+
+
+class Exponentials(Encoding):
+    """Blocks of b channels turn by the exponential of skew-symmetric matrices weighted by the position."""
+
+    def __init__(self, *, block: int = 8, scale: float = 1.0, shared: bool = False, **shape: Unpack[Shape]) -> None:
+        super().__init__(**shape)
+        self.block = positive("block", block)
+        self.scale = positive_number("scale", scale)
+        self.shared = bool(shared)
+        if not 2 <= block <= self.head_dim:
+            raise ValueError(f"block must be from 2 to head_dim={self.head_dim}, got {block}")
+
+    @abstractmethod
+    def blocks(self) -> Tensor:
+        """Skew-symmetric blocks ([L] h A G b b), one for each axis and group of b channels."""
+
+    def encode(self, q: Tensor, k: Tensor | None) -> Turn:
+        blocks = self.blocks().movedim(-4, -1)  # ([L] h G b b A)
+        layered = self.layers is not None
+        return Turn(
+            layers=self.layers,
+            head_dim=self.head_dim,
+            q_matrix=ops.expm(_combine(q, blocks, 3, layered)),
+            k_matrix=None if k is None else ops.expm(_combine(k, blocks, 3, layered)),
+        )
+
+    def generators(self) -> Tensor:
+        """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
+        blocks = self.blocks().detach()
+        total = blocks.new_zeros(*blocks.shape[:-3], self.head_dim, self.head_dim)
+        for group in range(blocks.shape[-3]):
+            channels = slice(group * self.block, (group + 1) * self.block)
+            total[..., channels, channels] = blocks[..., group, :, :]
+        return total
+
+    def summary(self) -> str:
+        groups = self.blocks().shape[-3]
+        left = self.head_dim - groups * self.block
+        blocks = f"{super().summary()}, {groups} blocks of {self.block}"
+        return blocks + (f", {left} channels unturned" if left else "")
+
+
+def along_axes(frequency: Tensor, *, columns_first: bool = False, alternating: bool = False) -> Tensor:
+    """Wave vectors ([L] h P A) along the axes, from frequencies ([L] h A F): P = A F pairs, F for each axis.
+
+    An axis's pairs lie together, axis 0 first, or the axes alternate pair by pair; `columns_first` reverses the axes.
+    """
+    axes = frequency.shape[-2]
+    along = frequency.unsqueeze(-1) * torch.eye(axes, dtype=frequency.dtype, device=frequency.device).unsqueeze(1)
+    along = along.flip(-3) if columns_first else along
+    return (along.transpose(-3, -2) if alternating else along).flatten(-3, -2)
+
+
+def gaussian(std: float, shape: tuple[int, ...]) -> Tensor:
+    """Normal deviates of mean 0, float64 on the CPU."""
+    return std * torch.randn(shape, dtype=torch.float64, device="cpu")
+
+
+def _combine(positions: Tensor, factors: Tensor, trailing: int, layered: bool) -> Tensor:
+    """Sum over axes of position times factor: ([B] N A) and ([L] h *trailing A) to ([L] [B] h N *trailing).
+
+    One product and one sum at a time, in the order of the axes: no matrix product, which autocast would round to
+    bfloat16, and an error of at most |p · w| 2^-23 for two axes.
+    """
+    p = positions.unsqueeze(-3)[(..., *[None] * trailing, slice(None))]  # ([B] 1 N *1 A)
+    f = factors.unsqueeze(-2 - trailing)  # ([L] h 1 *trailing A)
+    if layered and positions.ndim == 3:
+        f = f.unsqueeze(1)
+    total = p[..., 0] * f[..., 0]
+    for axis in range(1, positions.shape[-1]):
+        total = total + p[..., axis] * f[..., axis]
+    return total

@@ -1,0 +1,79 @@
+"""Frequency laws: how fast each channel turns, and in which direction. Pure functions, float64 on the CPU.
+
+A frequency is the angle in radians for one unit of position. A wave vector has one frequency an axis: the channel turns by
+their scalar product with the position, fastest along the vector's direction.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def geometric(count: int, base: float, over: float | None = None) -> Tensor:
+    """base^(-j / over) for j = 0, …, count - 1: evenly spaced in the logarithm, from 1 down. `over` defaults to count.
+
+    RoPE: count = d/2, base 10,000. Axial RoPE of Heo et al.: count = d/4, base 100.
+    van de Geijn et al. write 100^(-2j/D) with fewer than D/2 groups: over = D/2.
+    """
+    return float(base) ** (-torch.arange(count, dtype=torch.float64) / (count if over is None else over))
+
+
+def uniform(count: int, frequency: float = 1.0) -> Tensor:
+    """One frequency for all. With positions in [-pi, pi], 1 makes one turn across the image."""
+    return torch.full((count,), frequency, dtype=torch.float64)
+
+
+def linear(count: int, fastest: float = 1.0, slowest: float = 0.0) -> Tensor:
+    """Evenly spaced frequencies from the fastest to the slowest, both included."""
+    return torch.linspace(fastest, slowest, count, dtype=torch.float64)
+
+
+def first_quadrant(*shape: int, generator: torch.Generator | None = None) -> Tensor:
+    """Frequencies from U(0, 1): wave vectors that all point into the first quadrant (van de Geijn et al.)."""
+    return torch.rand(shape, dtype=torch.float64, device="cpu", generator=generator)
+
+
+def random_frames(
+    lead: tuple[int, ...], count: int, axes: int, base: float = 10.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Wave vectors (*lead, count, axes) on the axes of a random frame, one frame for each entry of `lead` (Heo et al.).
+
+    The count is dealt out over the frame's axes in runs, each a geometric law of its own. With two axes the frame is a
+    rotation by an angle from U(0, 2 pi); with more, a rotation drawn uniformly.
+    """
+    frame = _frames(lead, axes, generator)  # (*lead, axes, axes): row a is the direction of run a
+    runs = [len(run) for run in torch.arange(count).tensor_split(axes)]
+    waves = [geometric(n, base)[:, None] * frame[..., a : a + 1, :] for a, n in enumerate(runs)]
+    return torch.cat(waves, dim=-2)
+
+
+def _frames(lead: tuple[int, ...], axes: int, generator: torch.Generator | None) -> Tensor:
+    if axes == 2:
+        turn = 2 * math.pi * torch.rand(lead, dtype=torch.float64, device="cpu", generator=generator)
+        cos, sin = turn.cos(), turn.sin()
+        return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
+    draw = torch.randn((*lead, axes, axes), dtype=torch.float64, device="cpu", generator=generator)
+    frame, upper = torch.linalg.qr(draw)
+    frame = frame * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    if axes > 1:
+        frame[..., -1] *= torch.linalg.det(frame).sign().unsqueeze(-1)
+    return frame
+
+
+def span(waves: Tensor, positions: Tensor) -> Tensor:
+    """Radians that each wave vector (..., axes) turns across an image whose tokens stand at `positions` (N, axes).
+
+    Of the image it takes the extent along each axis, last minus first token: |(w_1 extent_1, w_2 extent_2, …)|. For
+    a wave along an axis that is its turn from one side of the image to the other.
+    """
+    extent = positions.amax(-2) - positions.amin(-2)
+    return torch.linalg.vector_norm(waves * extent, dim=-1)
+
+
+def with_span(waves: Tensor, positions: Tensor, radians: float) -> Tensor:
+    """The wave vectors, all stretched by one factor such that the fastest turns `radians` across the image."""
+    fastest = span(waves, positions).max()
+    if not fastest > 0:
+        raise ValueError("frequencies or an image without extent turn by nothing: no factor gives them a span")
+    return waves * (radians / fastest)
