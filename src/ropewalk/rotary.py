@@ -68,10 +68,9 @@ class Waves(Encoding):
 class Exponentials(Encoding):
     """Blocks of b channels turn by the exponential of skew-symmetric matrices weighted by the position."""
 
-    def __init__(self, *, block: int = 8, scale: float = 1.0, shared: bool = False, **shape: Unpack[Shape]) -> None:
+    def __init__(self, *, block: int = 8, shared: bool = False, **shape: Unpack[Shape]) -> None:
         super().__init__(**shape)
         self.block = positive("block", block)
-        self.scale = positive_number("scale", scale)
         self.shared = bool(shared)
         if not 2 <= block <= self.head_dim:
             raise ValueError(f"block must be from 2 to head_dim={self.head_dim}, got {block}")

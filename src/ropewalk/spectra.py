@@ -16,17 +16,17 @@ def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     RoPE: count = d/2, base 10,000. Axial RoPE of Heo et al.: count = d/4, base 100.
     van de Geijn et al. write 100^(-2j/D) with fewer than D/2 groups: over = D/2.
     """
-    return float(base) ** (-torch.arange(count, dtype=torch.float64) / (count if over is None else over))
+    return float(base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / (count if over is None else over))
 
 
 def uniform(count: int, frequency: float = 1.0) -> Tensor:
     """One frequency for all. With positions in [-pi, pi], 1 makes one turn across the image."""
-    return torch.full((count,), frequency, dtype=torch.float64)
+    return torch.full((count,), frequency, dtype=torch.float64, device="cpu")
 
 
 def linear(count: int, fastest: float = 1.0, slowest: float = 0.0) -> Tensor:
     """Evenly spaced frequencies from the fastest to the slowest, both included."""
-    return torch.linspace(fastest, slowest, count, dtype=torch.float64)
+    return torch.linspace(fastest, slowest, count, dtype=torch.float64, device="cpu")
 
 
 def first_quadrant(*shape: int, generator: torch.Generator | None = None) -> Tensor:
@@ -43,7 +43,7 @@ def random_frames(
     rotation by an angle from U(0, 2 pi); with more, a rotation drawn uniformly.
     """
     frame = _frames(lead, axes, generator)  # (*lead, axes, axes): row a is the direction of run a
-    runs = [len(run) for run in torch.arange(count).tensor_split(axes)]
+    runs = [len(run) for run in torch.arange(count, device="cpu").tensor_split(axes)]
     waves = [geometric(n, base)[:, None] * frame[..., a : a + 1, :] for a, n in enumerate(runs)]
     return torch.cat(waves, dim=-2)
 

@@ -66,4 +66,4 @@ class ALiBi(Encoding):
 
 
 def _slopes(heads: int) -> Tensor:
-    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
+    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64, device="cpu") / heads)

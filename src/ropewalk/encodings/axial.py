@@ -55,8 +55,10 @@ class Axial(Waves):
         **shape: Unpack[Shape],
     ) -> None:
         super().__init__(interleaved=interleaved, scale=scale, **shape)
-        self.base = positive_number("base", self.setting("base") if base is None else base)
         self.learned, self.shared = bool(learned), bool(shared)
+        self.base = None if self._random else positive_number("base", self.setting("base") if base is None else base)
+        if self._random and base is not None:
+            raise ValueError(f"learned frequencies of variant {self.variant} are drawn from U(0, 1): no base, got {base}")
         if self.head_dim < 2 * self.axes:
             raise ValueError(f"axial needs 2 channels an axis, head_dim of {2 * self.axes} or more, got {self.head_dim}")
         self.build(learned=self.learned)
@@ -65,9 +67,13 @@ class Axial(Waves):
         count = self.head_dim // (2 * self.axes)
         over = {"share": count, "width": self.head_dim / 2, "ends": max(count - 1, 1)}[self.setting("over")]
         lead = self.lead(shared=self.shared) if self.learned else (1,)
-        if self.learned and self.variant == "van-de-geijn":
+        if self.base is None:
             return {"frequency": self.scale * spectra.first_quadrant(*lead, self.axes, count)}
         return {"frequency": self.scale * spectra.geometric(count, self.base, over).repeat(*lead, self.axes, 1)}
+
+    @property
+    def _random(self) -> bool:
+        return self.learned and self.variant == "van-de-geijn"
 
     def waves(self) -> Tensor:
         order = {name: self.setting(name) for name in ("columns_first", "alternating")}

@@ -34,11 +34,10 @@ class ComRoPEAP(Exponentials):
         *,
         std: float = 1.0,
         block: int = 8,
-        scale: float = 1.0,
         shared: bool = False,
         **shape: Unpack[Shape],
     ) -> None:
-        super().__init__(block=block, scale=scale, shared=shared, **shape)
+        super().__init__(block=block, shared=shared, **shape)
         self.std = not_negative("std", std)
         if self.head_dim < self.axes * block:
             wanted = f"head_dim of {self.axes * block} or more"
@@ -48,7 +47,7 @@ class ComRoPEAP(Exponentials):
     def initial(self) -> dict[str, Tensor]:
         share = self.head_dim // (self.axes * self.block)
         shape = (*self.lead(shared=self.shared), share, self.axes, self.block, self.block)
-        return {"matrix": gaussian(self.scale * self.std, shape)}
+        return {"matrix": gaussian(self.std, shape)}
 
     def blocks(self) -> Tensor:
         skew = self.matrix - self.matrix.mT  # ([L] h S A b b)

@@ -37,11 +37,10 @@ class ComRoPELD(Exponentials):
         *,
         std: float = 1.0,
         block: int = 8,
-        scale: float = 1.0,
         shared: bool = False,
         **shape: Unpack[Shape],
     ) -> None:
-        super().__init__(block=block, scale=scale, shared=shared, **shape)
+        super().__init__(block=block, shared=shared, **shape)
         self.std = not_negative("std", std)
         self.build(learned=True)
 
@@ -49,7 +48,7 @@ class ComRoPELD(Exponentials):
         groups = self.head_dim // self.block
         matrix = (*self.lead(shared=self.shared), groups, self.block, self.block)
         theta = (*self.lead(shared=self.shared or self.variant == "yu-code"), self.axes, groups)
-        return {"matrix": gaussian(self.scale * self.std, matrix), "theta": gaussian(1.0, theta)}
+        return {"matrix": gaussian(self.std, matrix), "theta": gaussian(1.0, theta)}
 
     def blocks(self) -> Tensor:
         skew = self.matrix - self.matrix.mT  # ([L] h G b b)

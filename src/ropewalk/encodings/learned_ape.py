@@ -57,12 +57,14 @@ class LearnedAPE(Encoding):
 
     def _read(self, p: Tensor) -> Tensor:
         """The interpolated table at p ([B] N A), every entry within reach weighed by the product over axes."""
-        rows, weights = zip(*(self._taps(p[..., a], n) for a, n in enumerate(self._sizes)), strict=True)
+        taps = [self._taps(p[..., axis], n) for axis, n in enumerate(self._sizes)]
         total = torch.zeros_like(p[..., :1])
-        for tap in itertools.product(range(rows[0].shape[-1]), repeat=self.axes):
-            index = tuple(row[..., t] for row, t in zip(rows, tap, strict=True))
-            weight = math.prod((w[..., t] for w, t in zip(weights, tap, strict=True)), start=torch.ones_like(p[..., 0]))
-            total = total + weight.unsqueeze(-1) * self.table[index]
+        for chosen in itertools.product(range(taps[0][0].shape[-1]), repeat=self.axes):
+            weight = torch.ones_like(p[..., 0])
+            for (_, weights), tap in zip(taps, chosen, strict=True):
+                weight = weight * weights[..., tap]
+            index = [entries[..., tap] for (entries, _), tap in zip(taps, chosen, strict=True)]
+            total = total + weight.unsqueeze(-1) * self.table[tuple(index)]
         return total
 
     def _taps(self, x: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -92,7 +94,7 @@ class LearnedAPE(Encoding):
 
     @property
     def traits(self) -> Traits:
-        return Traits(axes=self.axes, relative=(False,) * self.axes, learned=True, reach=min(self._sizes) - 1)
+        return Traits(axes=self.axes, relative=(False,) * self.axes, learned=True, reach=min(self._sizes) - 1.0)
 
     @classmethod
     def examples(cls) -> Iterator[Self]:
@@ -103,6 +105,6 @@ class LearnedAPE(Encoding):
 
 def _cubic(distance: Tensor, a: float = -0.75) -> Tensor:
     """Keys' cubic convolution kernel."""
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+    near = 1 - distance.square() * (a + 3 - (a + 2) * distance)
+    far = a * (distance - 1) * (distance - 2).square()
     return torch.where(distance <= 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))

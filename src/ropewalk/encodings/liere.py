@@ -5,7 +5,7 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Shape, Traits
+from ropewalk.encoding import Shape, Traits, positive_number
 from ropewalk.rotary import Exponentials
 
 
@@ -33,7 +33,8 @@ class LieRE(Exponentials):
     upper: Tensor
 
     def __init__(self, *, block: int = 8, scale: float = 1.0, shared: bool = False, **shape: Unpack[Shape]) -> None:
-        super().__init__(block=block, scale=scale, shared=shared, **shape)
+        super().__init__(block=block, shared=shared, **shape)
+        self.scale = positive_number("scale", scale)
         self.build(learned=True)
 
     def initial(self) -> dict[str, Tensor]:

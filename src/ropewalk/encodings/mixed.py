@@ -22,7 +22,7 @@ class Mixed(Waves):
       heo           patch indices; each head starts as axial RoPE of base 10 in a frame of its own, turned at random.
       van-de-geijn  [-pi, pi]; w from U(0, 1): all directions start in the first quadrant.
       liere         LieRE's baseline of this name: [0, 1]; w from U(0, 2 pi).
-    base     Of the geometric law that "heo" starts from.
+    base     Of the geometric law that "heo" starts from, 10 by default.
     shared   One set of wave vectors for all heads.
     """
 
@@ -40,14 +40,16 @@ class Mixed(Waves):
     def __init__(
         self,
         *,
-        base: float = 10.0,
+        base: float | None = None,
         shared: bool = False,
         interleaved: bool = True,
         scale: float = 1.0,
         **shape: Unpack[Shape],
     ) -> None:
         super().__init__(interleaved=interleaved, scale=scale, **shape)
-        self.base = positive_number("base", base)
+        if self.variant != "heo" and base is not None:
+            raise ValueError(f"variant {self.variant} starts from random wave vectors: it takes no base, got {base}")
+        self.base = positive_number("base", 10.0 if base is None else base) if self.variant == "heo" else None
         self.shared = bool(shared)
         if self.head_dim < 2:
             raise ValueError(f"mixed needs a pair of channels, got head_dim={self.head_dim}")
@@ -55,7 +57,7 @@ class Mixed(Waves):
 
     def initial(self) -> dict[str, Tensor]:
         lead, pairs = self.lead(shared=self.shared), self.head_dim // 2
-        if self.variant == "heo":
+        if self.base is not None:
             return {"wave": self.scale * spectra.random_frames(lead, pairs, self.axes, self.base)}
         fastest = 1.0 if self.variant == "van-de-geijn" else 2 * math.pi
         return {"wave": self.scale * fastest * spectra.first_quadrant(*lead, pairs, self.axes)}

@@ -24,7 +24,7 @@ class NoPE(Encoding):
 
     @property
     def traits(self) -> Traits:
-        return Traits(axes=self.axes, relative=(True,) * self.axes, isotropic=True)
+        return Traits(axes=self.axes, relative=(True,) * self.axes, isotropic=True, reach=0.0)
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

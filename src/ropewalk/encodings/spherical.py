@@ -21,7 +21,7 @@ class Spherical(Encoding):
     variant  Whose frequencies, and what D in ω_j = 100^(-2j/D) is; both read [-pi, pi].
       van-de-geijn        the published code: the head width. Ends near 100^(-2/3).
       van-de-geijn-paper  the paper's appendix: the number of triplets. Ends near 100^(-2).
-    base     Replaces the 100.
+    base     Replaces the 100 of fixed frequencies.
     learned  Frequencies are parameters, one an axis, triplet, head (or `shared`) and layer, from U(0, 1). Fixed, one serves
              all axes, heads and layers.
 
@@ -39,23 +39,25 @@ class Spherical(Encoding):
     def __init__(
         self,
         *,
-        base: float = 100.0,
+        base: float | None = None,
         learned: bool = False,
         shared: bool = False,
         scale: float = 1.0,
         **shape: Unpack[Shape],
     ) -> None:
         super().__init__(**shape)
-        self.base = positive_number("base", base)
         self.scale = positive_number("scale", scale)
         self.learned, self.shared = bool(learned), bool(shared)
+        if learned and base is not None:
+            raise ValueError(f"learned frequencies are drawn from U(0, 1): they take no base, got {base}")
+        self.base = None if learned else positive_number("base", 100.0 if base is None else base)
         if self.head_dim < 3:
             raise ValueError(f"spherical needs a triplet of channels, got head_dim={self.head_dim}")
         self.build(learned=self.learned)
 
     def initial(self) -> dict[str, Tensor]:
         count = self.head_dim // 3
-        if self.learned:
+        if self.base is None:
             lead = self.lead(shared=self.shared)
             return {"frequency": self.scale * spectra.first_quadrant(*lead, count, self.axes)}
         over = (count if self.variant == "van-de-geijn-paper" else self.head_dim) / 2

@@ -22,7 +22,11 @@ class Bucket:
         return table[head, self.bucket(key[0] - query[0])]
 
     def bucket(self, ahead: Tensor) -> Tensor:
-        """Near distances have a bucket each, far ones share by the logarithm, the last takes all beyond."""
+        """Near distances have a bucket each, far ones share by the logarithm, the last takes all beyond.
+
+        In float32 whatever the positions are in: a distance on the edge of two buckets must fall where T5's does.
+        """
+        ahead = ahead.float()
         buckets = self.buckets // 2 if self.bidirectional else self.buckets
         side = (ahead > 0).long() * buckets if self.bidirectional else 0
         distance = ahead.abs() if self.bidirectional else (-ahead).clamp(min=0)

@@ -1,0 +1,116 @@
+"""Checks of what an instance claims in its traits."""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from ropewalk.code import Rotary
+from ropewalk.encoding import Encoding
+from ropewalk.testing.case import Logits, close, grid, points, ready
+
+
+def check_traits(encoding: Encoding) -> None:
+    """What it says of its axes, its parameters and the directions it can see is so."""
+    traits, instance = encoding.traits, ready(encoding)
+    learned = any(True for _ in encoding.parameters())
+    assert traits.axes == encoding.axes == len(traits.relative), f"{encoding.axes} axes, but traits say {traits}"
+    assert traits.learned == learned, f"learned={traits.learned}, but it has {'' if learned else 'no '}parameters"
+    if traits.rotary and isinstance(instance(points(encoding, 2)), Rotary):
+        moved = _generators(instance).abs().gt(0)  # ([L] h A D D)
+        joined = torch.matrix_power(torch.eye(encoding.head_dim) + moved.any(-3), 64).gt(0)  # ([L] h D D)
+        by_axis = torch.einsum("...ij,...aj->...ia", joined.double(), moved.any(-1).double()).gt(0)
+        oblique = bool((by_axis.sum(-1) > 1).any())
+        assert traits.oblique == oblique, f"oblique={traits.oblique}, but its generators say {oblique}"
+
+
+def check_isometric(encoding: Encoding) -> None:
+    """q and k keep their norms."""
+    instance, p = ready(encoding), points(encoding, 6)
+    code = instance(p)
+    for one in [code] if code.layers is None else [code[i] for i in range(code.layers)]:
+        q = torch.randn(2, encoding.heads, 6, encoding.head_dim, dtype=torch.float64)
+        for turned in one.qk(q, q):
+            close(turned.norm(dim=-1), q.norm(dim=-1), "norms before and after")
+
+
+def check_origin(encoding: Encoding) -> None:
+    """At position zero nothing is turned."""
+    code = ready(encoding)(torch.zeros(1, encoding.axes, dtype=torch.float64))
+    assert isinstance(code, Rotary), f"a rotary encoding makes a rotary code, got {type(code).__name__}"
+    identity = torch.eye(encoding.head_dim, dtype=torch.float64)
+    close(code.matrices(), identity.expand_as(code.matrices()), "the matrix at zero and the identity")
+
+
+def check_matrices(encoding: Encoding) -> None:
+    """`qk` does what `matrices()` say, prefix included, and these are the exponentials of the generators."""
+    instance, p, kp = ready(encoding), points(encoding, 5), points(encoding, 4, seed=8)
+    whole = instance(p, kp).prefixed(q=1, k=2)
+    for code in [whole] if whole.layers is None else [whole[i] for i in range(whole.layers)]:
+        q = torch.randn(2, encoding.heads, 6, encoding.head_dim, dtype=torch.float64)
+        k = torch.randn(2, encoding.kv_heads or encoding.heads, 6, encoding.head_dim, dtype=torch.float64)
+        assert isinstance(code, Rotary)
+        for turned, x, matrices in zip(code.qk(q, k), (q, k), (code.matrices(), code.key_matrices()), strict=True):
+            group = x.shape[1] // matrices.shape[-4]
+            by_matrix = matrices.repeat_interleave(group, -4) @ x.unsqueeze(-1)
+            close(turned, by_matrix.squeeze(-1), "what qk does and what its matrices do")
+    close(instance(p).matrices(), _exponential(instance, p), "the matrices and the exponentials of the generators")
+
+
+def _generators(encoding: Encoding) -> Tensor:
+    return encoding.generators()  # type: ignore[operator]
+
+
+def _exponential(encoding: Encoding, p: Tensor) -> Tensor:
+    """exp(sum of p_a A_a), or the product of exp(p_a A_a) with axis 0 first, token by token: ([L] h N D D)."""
+    generators, rows = _generators(encoding), []
+    for point in p:
+        weighted = (point[:, None, None] * generators).movedim(-3, 0)  # (A [L] h D D)
+        if encoding.traits.ordered:
+            total = torch.linalg.matrix_exp(weighted[0])
+            for axis in weighted[1:]:
+                total = torch.linalg.matrix_exp(axis) @ total
+        else:
+            total = torch.linalg.matrix_exp(weighted.sum(0))
+        rows.append(total)
+    return torch.stack(rows, dim=-3)
+
+
+def check_relative(encoding: Encoding) -> None:
+    """Shifting all tokens along an axis keeps the logits if it claims to be relative there, and changes them if not."""
+    logits, whole = Logits(ready(encoding)), grid(encoding)
+    reach = whole.amax(0) - whole.amin(0)
+    p = whole.amin(0) + 0.5 * (points(encoding, 6) - whole.amin(0))
+    for axis, relative in enumerate(encoding.traits.relative):
+        shift = torch.zeros(encoding.axes, dtype=torch.float64)
+        shift[axis] = 0.4 * reach[axis]
+        change = (logits.at(p + shift) - logits.at(p)).abs().max().item()
+        claim = f"relative={relative} along axis {axis}, but a shift changes the logits by {change:.3g}"
+        assert (change < 1e-9) if relative else (change > 1e-4), claim
+
+
+def check_monotone(encoding: Encoding) -> None:
+    """What it adds to the logits falls as the key moves away, along every axis and either way."""
+    instance = ready(encoding)
+    for axis, sign in itertools.product(range(encoding.axes), (1.0, -1.0)):
+        keys = torch.zeros(6, encoding.axes, dtype=torch.float64)
+        keys[:, axis] = sign * torch.arange(6, dtype=torch.float64)
+        code = instance(keys[:1], keys)
+        for one in [code] if code.layers is None else [code[i] for i in range(code.layers)]:
+            q = torch.zeros(1, encoding.heads, 1, encoding.head_dim, dtype=torch.float64)
+            bias = one.scores(q, q.expand(-1, -1, 6, -1))
+            falls = bias is not None and bool((bias.diff(dim=-1) < 0).all())
+            assert falls, f"logits do not fall along axis {axis}: {None if bias is None else bias[..., 0, :].tolist()}"
+
+
+def check_axes(encoding: Encoding) -> None:
+    """Exchanging two axes of a grid with different sides changes the logits, unless it claims to be isotropic."""
+    logits, p = Logits(ready(encoding)), points(encoding, 8)
+    low = grid(encoding).amin(0)
+    p = low.min() + (p - low) * (grid(encoding).amax(0) - low).min() / (grid(encoding).amax(0) - low)
+    for a, b in itertools.combinations(range(encoding.axes), 2):
+        order = list(range(encoding.axes))
+        order[a], order[b] = order[b], order[a]
+        change = (logits.at(p[:, order]) - logits.at(p)).abs().max().item()
+        claim = f"isotropic={encoding.traits.isotropic}, but exchanging axes {a} and {b} changes logits by {change:.3g}"
+        assert (change < 1e-9) if encoding.traits.isotropic else (change > 1e-4), claim

@@ -1,0 +1,107 @@
+"""Checks of what an encoding is made of: it survives copies, saving, casts, and a start on the meta device."""
+
+import copy
+import json
+
+import torch
+
+from ropewalk.encoding import Encoding
+from ropewalk.testing.case import Logits, close, leaves, like, points, ready
+
+
+def check_state_dict(encoding: Encoding) -> None:
+    """Its state dict holds its parameters, and another instance that loads it answers alike."""
+    saved, p = ready(encoding), points(encoding, 6)
+    other = like(encoding).double()
+    other.load_state_dict(saved.state_dict())
+    assert set(saved.state_dict()) == {name for name, _ in saved.named_parameters()}, "buffers are not to be saved"
+    close(Logits(other).at(p), Logits(saved).at(p), "the saved and the loaded instance", atol=0.0)
+
+
+def check_copy(encoding: Encoding) -> None:
+    """A deep copy answers alike and is independent."""
+    mine, p = ready(encoding), points(encoding, 6)
+    before, other = Logits(mine).at(p), copy.deepcopy(mine)
+    close(Logits(other).at(p), before, "an instance and its copy", atol=0.0)
+    with torch.no_grad():
+        for tensor in (*other.parameters(), *other.buffers()):
+            tensor.add_(1.0)
+    close(Logits(mine).at(p), before, "an instance before and after its copy was changed", atol=0.0)
+
+
+def check_config(encoding: Encoding) -> None:
+    """`config()` is JSON that builds its like, and so does its repr."""
+    config = json.loads(json.dumps(encoding.config()))
+    assert config.pop("name") == encoding.name, f"config() must name {encoding.name!r}"
+    kind, p = type(encoding), points(encoding, 6)
+    for what, build in (
+        ("config()", lambda: kind(**config)),
+        ("the repr", lambda: eval(repr(encoding), {kind.__name__: kind})),
+    ):
+        torch.manual_seed(0)
+        rebuilt = build()
+        assert rebuilt.config() == encoding.config(), f"{what} rebuilds {rebuilt!r}, not {encoding!r}"
+        torch.manual_seed(0)
+        close(Logits(rebuilt.double()).at(p), Logits(like(encoding).double()).at(p), f"what {what} rebuilds", atol=0.0)
+
+
+def check_meta(encoding: Encoding) -> None:
+    """Built on the meta device, it comes to life by `reset_parameters()`, or by loading and then rebuilding buffers."""
+    p = points(encoding, 6)
+    with torch.device("meta"):
+        built = like(encoding)
+    assert all(t.is_meta for t in (*built.parameters(), *built.buffers())), "the meta device was not respected"
+    torch.manual_seed(0)
+    reset = _poisoned(built)
+    torch.manual_seed(0)
+    reset.reset_parameters()
+    torch.manual_seed(0)
+    close(Logits(reset.double()).at(p), Logits(like(encoding).double()).at(p), "an instance reset and one built anew")
+    loaded, source = _poisoned(built), ready(encoding, torch.float32)
+    loaded.load_state_dict(source.state_dict())
+    loaded.init_non_persistent_buffers()
+    close(Logits(loaded.double()).at(p), Logits(source.double()).at(p), "an instance loaded after meta, and its source")
+
+
+def _poisoned(encoding: Encoding) -> Encoding:
+    real = copy.deepcopy(encoding).to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*real.parameters(), *real.buffers()):
+            tensor.fill_(float("nan"))
+    return real
+
+
+def check_casts(encoding: Encoding) -> None:
+    """Casts to bfloat16 and half change neither it nor its codes; `.double()` makes it exact in float64."""
+    p = points(encoding, 6).float()
+    plain = ready(encoding, torch.float32)
+    expected = leaves(plain(p))
+    for cast in (torch.bfloat16, torch.float16):
+        narrow = copy.deepcopy(plain).to(cast)
+        for name, leaf in leaves(narrow(p)).items():
+            close(leaf, expected[name], f"{name} before and after a cast to {cast}", atol=0.0)
+        q = torch.randn(1, encoding.heads, 6, encoding.head_dim).to(cast)
+        code = narrow(p)
+        assert (code if code.layers is None else code[0]).q(q).dtype == cast, f"queries in {cast} changed their dtype"
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        built = like(encoding)
+    finally:
+        torch.set_default_dtype(default)
+    built.load_state_dict(ready(encoding).state_dict())
+    wide = Logits(ready(copy.deepcopy(encoding))).at(p.double())
+    close(wide, Logits(built).at(p.double()), "an instance cast to float64 and one built in it", atol=0.0)
+
+
+def check_autocast(encoding: Encoding) -> None:
+    """Autocast to bfloat16 changes neither its codes nor what they do to q and k."""
+    instance, p = ready(encoding, torch.float32), points(encoding, 6).float()
+    q = torch.randn(1, encoding.heads, 6, encoding.head_dim, generator=torch.Generator().manual_seed(6))
+    plain = instance(p)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = instance(p)
+        for name, leaf in leaves(cast).items():
+            close(leaf, leaves(plain)[name], f"{name} with and without autocast", atol=0.0)
+        turned = (cast if cast.layers is None else cast[0]).q(q)
+    close(turned, (plain if plain.layers is None else plain[0]).q(q), "q with and without autocast", atol=0.0)

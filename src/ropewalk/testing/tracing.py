@@ -1,0 +1,52 @@
+"""Checks that compilers see the whole of it: no graph breaks, few compilations, export with a free length."""
+
+from typing import Any
+
+import torch
+from torch._dynamo.backends.registry import lookup_backend
+
+from ropewalk.encoding import Encoding
+from ropewalk.testing.case import Logits, close, points, ready
+
+LENGTHS = (6, 9, 5, 12, 2)
+
+
+def check_compile(encoding: Encoding) -> None:
+    """`torch.compile(fullgraph=True)` at five lengths compiles at most twice and gives what eager gives, backward too."""
+    compiled = 0
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    torch.compiler.reset()
+    logits = Logits(ready(encoding))
+    traced = torch.compile(logits, fullgraph=True, backend=backend)
+    for n in LENGTHS:
+        x, y, p = logits.tokens(n).requires_grad_(), logits.tokens(n, seed=4), points(encoding, n)
+        try:
+            mine = traced(x, y, p)
+        except Exception as error:
+            raise AssertionError(f"it does not compile as one graph: {error}") from error
+        eager = logits(x, y, p)
+        close(mine, eager, f"compiled and eager logits of {n} tokens")
+        gradients = [torch.autograd.grad(out.sum(), x)[0] for out in (mine, eager)]
+        close(gradients[0], gradients[1], "compiled and eager gradients")
+    torch.compiler.reset()
+    assert compiled <= 2, f"five lengths took {compiled} compilations, at most 2 are allowed"
+
+
+def check_export(encoding: Encoding) -> None:
+    """`torch.export` with a free number of tokens gives a program that answers alike at other lengths."""
+    logits = Logits(ready(encoding))
+    length = torch.export.Dim("length", min=2, max=1 << 20)
+    example = (logits.tokens(6), logits.tokens(6, seed=4), points(encoding, 6))
+    shapes = ({1: length}, {1: length}, {0: length}, None, None)
+    try:
+        program = torch.export.export(logits, (*example, None, 0), dynamic_shapes=shapes)
+    except Exception as error:
+        raise AssertionError(f"it cannot be exported: {error}") from error
+    for n in (6, 11):
+        x, y, p = logits.tokens(n), logits.tokens(n, seed=4), points(encoding, n)
+        close(program.module()(x, y, p, None, 0), logits(x, y, p), f"exported and eager logits of {n} tokens")
