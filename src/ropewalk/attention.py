@@ -1,6 +1,5 @@
 """Attention with any code."""
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -37,6 +36,7 @@ def attend(
     if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
+    _check_mask(mask, (*q.shape[:3], k.shape[2]))
     q, k = code.qk(q, k)
     if kernel == "flex" or (kernel == "auto" and q.is_cuda and not dropout and code.score_mod(q.shape[1]) is not None):
         if dropout:
@@ -48,6 +48,16 @@ def attend(
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped)
     added = _dense(q, k, bias, mask, causal)
     return F.scaled_dot_product_attention(q, k, v, added, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+
+
+def _check_mask(mask: Tensor | None, full: tuple[int, ...]) -> None:
+    if mask is None:
+        return
+    if not (mask.dtype is torch.bool or mask.is_floating_point()):
+        raise ValueError(f"mask must be boolean, True where a query may look, or floating, got {mask.dtype}")
+    sizes = zip(reversed(mask.shape), reversed(full), strict=False)
+    if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
+        raise ValueError(f"mask must broadcast to (B, H, N, M) = {full}, got {tuple(mask.shape)}")
 
 
 def _dense(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, causal: bool) -> Tensor:
@@ -80,11 +90,17 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, caus
             score = torch.where(here, score, float("-inf")) if seen.dtype is torch.bool else score + here
         return torch.where(j <= i + ahead, score, float("-inf")) if causal else score
 
-    return _compiled_flex()(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    flex = _compiled_flex(q.device.type)
+    return flex(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
 
 
-@functools.cache
-def _compiled_flex() -> Callable[..., Tensor]:
+def _compiled_flex(device: str) -> Callable[..., Tensor]:
+    """Flex attention, compiled as a whole: where it breaks, it would build the dense scores that it is to spare.
+
+    On CPUs it is compiled for each size anew, as its kernels there are wrong for sizes that change.
+    """
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    if torch.compiler.is_compiling():
+        return flex_attention
+    return torch.compile(flex_attention, fullgraph=True, dynamic=False if device == "cpu" else None)

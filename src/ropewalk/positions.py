@@ -6,6 +6,7 @@ Integers (N,) or (B, N) are places in a sequence; floats (N, axes) or (B, N, axe
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -24,12 +25,13 @@ CONVENTIONS = {
 
 def sequence(n: int, start: int = 0, *, device: torch.device | str | None = None) -> Tensor:
     """Places start, …, start + n - 1, as integers (n,)."""
+    start = _whole("start", start)
     return torch.arange(start, start + _count("n", n), device=device)
 
 
 def packed(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Places of several sequences that lie one after another in a row, each counted from 0: integers (sum(lengths),)."""
-    rows = [sequence(_count("lengths", length), device=device) for length in lengths]
+    rows = [torch.arange(_count("lengths", length), device=device) for length in lengths]
     return torch.cat([torch.arange(0, device=device), *rows])
 
 
@@ -47,7 +49,7 @@ def grid(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Points of a grid of patches, (N, axes), in row-major order.
+    """Points of a grid of patches, (N, axes), in row-major order; none if a size is 0.
 
     `reference` is the grid that the convention is laid out on, by default this one. On another grid, "extrapolate"
     keeps the distance between patches, so that a larger image reaches further; "rescale" keeps the image's extent, so
@@ -63,17 +65,20 @@ def grid(
         raise ValueError(f"coordinates must be one of {', '.join(map(repr, CONVENTIONS))}, got {coordinates!r}")
     if resolution not in ("extrapolate", "rescale"):
         raise ValueError(f"resolution must be 'extrapolate' or 'rescale', got {resolution!r}")
-    reference = sizes if reference is None else reference
-    if len(reference) != len(sizes):
-        raise ValueError(f"reference must have one number for each of the {len(sizes)} sizes, got {tuple(reference)}")
-    for n, ref in zip(sizes, reference, strict=True):
+    if not dtype.is_floating_point:
+        raise ValueError(f"the dtype of a grid must be floating, got {dtype}")
+    for n in sizes:
         _count("sizes", n)
-        if ref < 1:
-            raise ValueError(f"reference sizes must be at least 1, got {tuple(reference)}")
+    if reference is None:
+        reference = [max(n, 1) for n in sizes]
+    elif len(reference) != len(sizes):
+        raise ValueError(f"reference must have one number for each of the {len(sizes)} sizes, got {tuple(reference)}")
+    for ref in reference:
+        _count("reference", ref, least=1)
     lines = []
     for axis, n in enumerate(sizes):
-        i = torch.arange(n, dtype=dtype, device=device)
-        lines.append(_line(coordinates, i, axis, sizes, reference, resolution == "rescale"))
+        i = torch.arange(n, dtype=_wide(dtype), device=device)
+        lines.append(_line(coordinates, i, axis, sizes, reference, resolution == "rescale").to(dtype))
     return torch.stack(torch.meshgrid(*lines, indexing="ij"), dim=-1).flatten(0, -2)
 
 
@@ -81,7 +86,7 @@ def _line(coordinates: str, i: Tensor, axis: int, sizes: Sequence[int], referenc
     """The coordinates of patches i along one axis."""
     n, ref = sizes[axis], reference[axis]
     if coordinates == "index":
-        return (i + 0.5) * (ref / n) - 0.5 if rescale else i
+        return (i + 0.5) * ref / n - 0.5 if rescale else i
     if coordinates == "centre":
         return (i + 0.5) / (n if rescale else ref)
     if coordinates in ("pi", "unit"):
@@ -110,42 +115,44 @@ def perturb(
     "code": the published file's, of half that deviation and clamped, so that the edges of the patch collect what
     would lie beyond.
     """
-    positions = _points("positions", positions)
-    if sigma < 0:
-        raise ValueError(f"sigma must be at least 0, got {sigma}")
+    p = _points(positions)
+    sigma = _at_least("sigma", sigma, 0)
+    steps = torch.as_tensor(step, dtype=p.dtype, device=p.device)
+    if steps.shape not in ((), p.shape[-1:]):
+        raise ValueError(f"step must be one number or one for each of the {p.shape[-1]} axes, got {step}")
     if variant == "paper":
         edge = math.erf(0.5 / sigma / math.sqrt(2)) if sigma else 0.0
-        draw = _uniform(positions, positions.shape, generator) * (2 * edge) - edge
-        move = (torch.special.erfinv(draw) * (math.sqrt(2) * sigma)).clamp(-0.5, 0.5)
+        draw = edge * _symmetric(p, p.shape, generator)
+        last = 1 - torch.finfo(p.dtype).eps  # the inverse of erf is infinite at 1, where a small sigma has its edge
+        move = (torch.special.erfinv(draw.clamp(-last, last)) * (math.sqrt(2) * sigma)).clamp(-0.5, 0.5)
     elif variant == "code":
-        move = (_normal(positions, positions.shape, generator) * (0.5 * sigma)).clamp(-0.5, 0.5)
+        move = (_normal(p, p.shape, generator) * (0.5 * sigma)).clamp(-0.5, 0.5)
     else:
         raise ValueError(f"variant must be 'paper' or 'code', got {variant!r}")
-    return positions + move * torch.as_tensor(step, dtype=positions.dtype, device=positions.device)
+    return (p + move * steps).to(positions.dtype)
 
 
 def offset(positions: Tensor, rho: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate Gaussian of deviation rho (ComRoPE)."""
-    positions = _points("positions", positions)
-    return positions + rho * _normal(positions, _per_sample(positions, positions.shape[-1]), generator)
+    p = _points(positions)
+    return (p + _at_least("rho", rho, 0) * _normal(p, _per_sample(p, p.shape[-1]), generator)).to(positions.dtype)
 
 
 def shift(positions: Tensor, amount: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate uniform in ±amount (DINOv3)."""
-    positions = _points("positions", positions)
-    return positions + amount * _symmetric(positions, positions.shape[-1], generator)
+    p = _points(positions)
+    move = _at_least("amount", amount, 0) * _symmetric(p, _per_sample(p, p.shape[-1]), generator)
+    return (p + move).to(positions.dtype)
 
 
 def jitter(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Stretch each axis of a sample by a factor of its own, log-uniform in [1/factor, factor] (DINOv3)."""
-    positions = _points("positions", positions)
-    return positions * torch.exp(_log(factor) * _symmetric(positions, positions.shape[-1], generator))
+    return _stretch(positions, factor, positions.shape[-1], generator)
 
 
 def rescale(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Stretch all axes of a sample by one factor, log-uniform in [1/factor, factor] (DINOv3)."""
-    positions = _points("positions", positions)
-    return positions * torch.exp(_log(factor) * _symmetric(positions, 1, generator))
+    return _stretch(positions, factor, 1, generator)
 
 
 def validate(positions: Tensor) -> Tensor:
@@ -174,37 +181,52 @@ def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
     return positions
 
 
-def _points(name: str, positions: Tensor) -> Tensor:
+def _points(positions: Tensor) -> Tensor:
+    """Positions to augment, checked, in at least float32: draws and sums in less would be coarse."""
     if not positions.is_floating_point() or positions.ndim not in (2, 3):
-        raise ValueError(
-            f"{name} must be floating, (N, axes) or (B, N, axes), got {positions.dtype} {tuple(positions.shape)}"
-        )
-    return validate(positions)
+        got = f"{positions.dtype} {tuple(positions.shape)}"
+        raise ValueError(f"positions must be floating, (N, axes) or (B, N, axes), got {got}")
+    checked = positions if torch.compiler.is_compiling() else validate(positions)
+    return checked.to(_wide(positions.dtype))
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _stretch(positions: Tensor, factor: float, factors: int, generator: torch.Generator | None) -> Tensor:
+    p = _points(positions)
+    logarithm = math.log(_at_least("factor", factor, 1)) * _symmetric(p, _per_sample(p, factors), generator)
+    return (p * logarithm.exp()).to(positions.dtype)
 
 
 def _per_sample(positions: Tensor, axes: int) -> tuple[int, ...]:
     return (*positions.shape[:-2], 1, axes)
 
 
-def _uniform(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    return torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
-
-
 def _normal(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
-def _symmetric(positions: Tensor, axes: int, generator: torch.Generator | None) -> Tensor:
-    return 2 * _uniform(positions, _per_sample(positions, axes), generator) - 1
+def _symmetric(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Uniform in [-1, 1)."""
+    return 2 * torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device) - 1
 
 
-def _log(factor: float) -> float:
-    if factor < 1:
-        raise ValueError(f"factor must be at least 1, got {factor}")
-    return math.log(factor)
+def _at_least(name: str, value: float, least: float) -> float:
+    if not least <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least {least}, got {value}")
+    return value
 
 
-def _count(name: str, n: int) -> int:
-    if n < 0:
-        raise ValueError(f"{name} must be at least 0, got {n}")
+def _whole(name: str, n: int) -> int:
+    kinds: tuple[type, ...] = (Integral, torch.SymInt)
+    if isinstance(n, bool) or not isinstance(n, kinds):
+        raise ValueError(f"{name} must be whole, got {n!r}")
+    return n
+
+
+def _count(name: str, n: int, least: int = 0) -> int:
+    if _whole(name, n) < least:
+        raise ValueError(f"{name} must be at least {least}, got {n}")
     return n

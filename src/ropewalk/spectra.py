@@ -16,7 +16,10 @@ def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     RoPE: count = d/2, base 10,000. Axial RoPE of Heo et al.: count = d/4, base 100.
     van de Geijn et al. write 100^(-2j/D) with fewer than D/2 groups: over = D/2.
     """
-    return float(base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / (count if over is None else over))
+    over = max(count, 1) if over is None else over
+    if not (base > 0 and over > 0):
+        raise ValueError(f"base and over must be above zero, got {base} and {over}")
+    return float(base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / over)
 
 
 def uniform(count: int, frequency: float = 1.0) -> Tensor:
@@ -67,6 +70,9 @@ def span(waves: Tensor, positions: Tensor) -> Tensor:
     Of the image it takes the extent along each axis, last minus first token: |(w_1 extent_1, w_2 extent_2, …)|. For
     a wave along an axis that is its turn from one side of the image to the other.
     """
+    if positions.ndim != 2 or positions.shape[-1:] != waves.shape[-1:]:
+        shapes = f"{tuple(waves.shape)} and {tuple(positions.shape)}"
+        raise ValueError(f"waves must be (..., axes) and positions (N, axes) with the same axes, got {shapes}")
     extent = positions.amax(-2) - positions.amin(-2)
     return torch.linalg.vector_norm(waves * extent, dim=-1)
 

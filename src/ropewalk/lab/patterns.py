@@ -16,14 +16,20 @@ class Panel(NamedTuple):
     scores: Tensor
 
 
-@torch.no_grad()
-def panels(encoding: Encoding, *, sizes: tuple[int, int], groups: int, heads: int, seed: int) -> list[Panel]:
-    """Patterns of a random query and key: of single groups of channels of the first head, then of whole heads.
+class Patterns(NamedTuple):
+    """Pictures of an encoding: of single groups of channels of its first head, and of whole heads."""
 
-    Groups are spread over the channels. Where there are fewer than asked for, further heads take their place.
-    """
+    groups: list[Panel]
+    heads: list[Panel]
+
+
+@torch.no_grad()
+def patterns(
+    encoding: Encoding, *, sizes: tuple[int, int] = (48, 64), groups: int = 3, heads: int = 2, seed: int = 0
+) -> Patterns:
+    """Patterns of a random query and key, as many groups and heads as asked for or as there are; groups lie spread out."""
     if encoding.axes != 2:
-        raise ValueError(f"attention patterns are pictures of 2 axes, {encoding.name} has {encoding.axes} here")
+        raise ValueError(f"attention patterns are pictures: they want an encoding of 2 axes, got {encoding!r}")
     kind, found = _groups(encoding(encoding.grid(1, 1)))
     count = min(groups, len(found))
     chosen = [i * len(found) // count for i in range(count)]
@@ -31,10 +37,9 @@ def panels(encoding: Encoding, *, sizes: tuple[int, int], groups: int, heads: in
     for mask, group in zip(shown, chosen, strict=False):
         mask.zero_()[:, list(found[group])] = 1
     q, k = torch.randn(2, 1, encoding.heads, encoding.head_dim, generator=torch.Generator().manual_seed(seed))
-    pictures = scores(encoding, shown * q, shown * k, sizes=sizes)
-    whole = range(min(encoding.heads, groups + heads - count))
-    singles = [Panel(f"{kind} {group + 1}", pictures[i, 0]) for i, group in enumerate(chosen)]
-    return singles + [Panel(f"head {head + 1}", pictures[-1, head]) for head in whole]
+    logits = scores(encoding, shown * q, shown * k, sizes=sizes)
+    singles = [Panel(f"{kind} {group + 1}", logits[i, 0]) for i, group in enumerate(chosen)]
+    return Patterns(singles, [Panel(f"head {i + 1}", logits[-1, i]) for i in range(min(heads, encoding.heads))])
 
 
 def scores(encoding: Encoding, q: Tensor, k: Tensor, *, sizes: tuple[int, int]) -> Tensor:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpec
+from matplotlib.gridspec import GridSpec, SubplotSpec
+from matplotlib.patheffects import withStroke
 
-from ropewalk.encoding import Encoding, one_of
-from ropewalk.lab.patterns import Panel, panels
+from ropewalk.encoding import Encoding, one_of, positive
+from ropewalk.lab.patterns import Panel, patterns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,59 +55,67 @@ def attention_patterns(
     """Scores of a random query in the middle of an image with a random key, which visits every place of the image.
 
     A row for each encoding, beside its label: single groups of channels (pairs, triplets, blocks) of the first head, then
-    whole heads. An encoding without groups shows more heads in their place. Each picture has a scale of its own, symmetric
-    about zero; a cross marks the query. `sizes` is how finely the image is sampled, rows by columns.
+    whole heads. Each picture has a scale of its own, symmetric about zero, and a cross where the query stands. `sizes` is
+    how finely the image is sampled, rows by columns.
     """
-    colours = THEMES[one_of("theme", theme, THEMES)]
-    grid = _page(len(encodings), groups, heads, sizes[0] / sizes[1], colours)
+    look = THEMES[one_of("theme", theme, THEMES)]
+    if not encodings:
+        raise ValueError("attention patterns want at least one encoding, got none")
+    figure, page = _page(len(encodings), positive("groups", groups), positive("heads", heads), sizes[0] / sizes[1], look)
     for row, (label, encoding) in enumerate(encodings.items()):
-        drawn = panels(encoding, sizes=sizes, groups=groups, heads=heads, seed=seed)
-        for column, panel in enumerate(drawn):
-            axes = grid.figure.add_subplot(grid[row, column if column < groups else column + 1])
-            _draw(axes, panel, colours)
-        _beside(grid, row, label, colours)
-    return grid.figure
+        drawn = patterns(encoding, sizes=sizes, groups=groups, heads=heads, seed=seed)
+        _write(figure, page[row, 0], label, look.ink, side="left", size=12)
+        if not drawn.groups:
+            _write(figure, page[row, :groups], "turns no channels", look.faint, side="middle", size=9)
+        for first, panels in ((0, drawn.groups), (groups + 1, drawn.heads)):
+            for column, panel in enumerate(panels, start=first):
+                _draw(figure.add_subplot(page[row, column]), panel, look)
+    return figure
 
 
-def _page(rows: int, groups: int, heads: int, aspect: float, theme: Theme) -> GridSpec:
-    """An empty page, in inches: room for labels at the left, headings above, the key below, a gap before whole heads."""
-    width, gap, left, right, above, below = 1.5, 0.27, 1.35, 0.12, 0.52, 0.62
-    columns = groups + heads
-    across = left + width * (1.07 * columns + 0.14) + right
-    down = above + rows * (width * aspect + gap) - gap + below
-    figure = Figure(figsize=(across, down), facecolor=theme.paper)
-    ratios = [1.0] * groups + [0.07] + [1.0] * heads
+def _page(rows: int, groups: int, heads: int, aspect: float, look: Theme) -> tuple[Figure, GridSpec]:
+    """Places for pictures, laid out in inches: labels at the left, headings above, the key below, a gap before heads."""
+    width, between, left, right, above, below = 1.5, 0.27, 1.35, 0.12, 0.52, 0.62
+    height = width * aspect
+    across = left + width * (1.08 * (groups + heads) + 0.15) + right
+    down = above + rows * (height + between) - between + below
+    figure = Figure(figsize=(across, down), facecolor=look.paper)
     edges = {"left": left / across, "right": 1 - right / across, "top": 1 - above / down, "bottom": below / down}
-    grid = GridSpec(rows, columns + 1, figure, width_ratios=ratios, wspace=0.08, hspace=gap / (width * aspect), **edges)
-    for part, heading in ((grid[0, :groups], "single groups of channels"), (grid[0, groups + 1 :], "whole heads")):
-        middle = sum(part.get_position(figure).intervalx) / 2
-        figure.text(middle, 1 - 0.2 / down, heading, ha="center", va="center", color=theme.ink, fontsize=11)
-    _key(figure, across, down, theme)
-    return grid
+    ratios = [1.0] * groups + [0.07] + [1.0] * heads
+    page = GridSpec(rows, len(ratios), figure, width_ratios=ratios, wspace=0.08, hspace=between / height, **edges)
+    _write(figure, page[0, :groups], "single groups of channels", look.ink, side="top", size=11)
+    _write(figure, page[0, groups + 1 :], "whole heads", look.ink, side="top", size=11)
+    _key(figure.add_axes((left / across, 0.34 / down, width / across, 0.1 / down)), look)
+    return figure, page
 
 
-def _key(figure: Figure, across: float, down: float, theme: Theme) -> None:
-    axes = figure.add_axes((1.35 / across, 0.34 / down, 1.5 / across, 0.1 / down))
-    scale = ScalarMappable(Normalize(-1, 1), theme.colours())
-    bar = figure.colorbar(scale, cax=axes, orientation="horizontal", ticks=[-1, 0, 1])
-    bar.ax.set_xticklabels(["−", "0", "+"])
-    bar.ax.tick_params(length=0, pad=3, colors=theme.faint, labelsize=9)
-    bar.outline.set_visible(False)
-    words = "score of one query (+, in the middle) with one key, wherever the key stands; each picture on its own scale"
-    figure.text(3.0 / across, 0.39 / down, words, va="center", color=theme.faint, fontsize=9)
+def _key(axes: Axes, look: Theme) -> None:
+    axes.imshow([[i / 63 - 1 for i in range(127)]], cmap=look.colours(), aspect="auto", extent=(-1, 1, 0, 1))
+    axes.set_frame_on(False)
+    axes.set_yticks([])
+    axes.set_xticks([-1, 0, 1], ["low", "0", "high"], color=look.faint, fontsize=9)
+    axes.tick_params(length=0, pad=3)
+    words = "score of one query (at the cross) with one key, wherever the key stands; each picture has its own scale"
+    axes.annotate(words, (1, 0.5), (16, 0), "axes fraction", "offset points", va="center", color=look.faint, fontsize=9)
 
 
-def _beside(grid: GridSpec, row: int, label: str, theme: Theme) -> None:
-    place = grid[row, 0].get_position(grid.figure)
-    figure = grid.figure
-    figure.text(place.x0 - 0.13 / figure.get_figwidth(), sum(place.intervaly) / 2, label, ha="right", va="center", color=theme.ink, fontsize=12)
+def _write(figure: Figure, part: SubplotSpec, words: str, colour: str, *, side: str, size: float) -> None:
+    """Words at the left of a part of the page, on top of it or in its middle."""
+    place = part.get_position(figure)
+    x, y = (place.x0 + place.x1) / 2, (place.y0 + place.y1) / 2
+    if side == "left":
+        x = place.x0 - 0.13 / figure.get_figwidth()
+    elif side == "top":
+        y = place.y1 + 0.32 / figure.get_figheight()
+    figure.text(x, y, words, va="center", ha="right" if side == "left" else "center", color=colour, fontsize=size)
 
 
-def _draw(axes: Axes, panel: Panel, theme: Theme) -> None:
+def _draw(axes: Axes, panel: Panel, look: Theme) -> None:
     rows, columns = panel.scores.shape
     limit = max(panel.scores.abs().max().item(), 1e-9)
     norm = Normalize(-limit, limit)
-    axes.imshow(panel.scores.numpy(), cmap=theme.colours(), norm=norm, interpolation="bicubic", interpolation_stage="data")
-    axes.plot((columns - 1) / 2, (rows - 1) / 2, "+", color=theme.ink, markersize=5, markeredgewidth=0.9)
-    axes.set_title(panel.title, color=theme.faint, fontsize=8.5, pad=3)
+    axes.imshow(panel.scores.numpy(), cmap=look.colours(), norm=norm, interpolation="bicubic", interpolation_stage="data")
+    halo = [withStroke(linewidth=2.5, foreground=look.paper)]
+    axes.plot((columns - 1) / 2, (rows - 1) / 2, "+", color=look.ink, markersize=5, markeredgewidth=1, path_effects=halo)
+    axes.set_title(panel.title, color=look.faint, fontsize=8.5, pad=3)
     axes.set_axis_off()

@@ -1,9 +1,21 @@
-"""How ops see a tensor: the tokens they leave alone, the heads that share a table, the channels they touch."""
+"""How ops see a tensor: the tokens they leave alone, the heads that share a table, the channels they touch, the precision."""
 
+import contextlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+
+def widened(table: Tensor) -> Tensor:
+    """A table in at least float32."""
+    return table.to(torch.promote_types(table.dtype, torch.float32))
+
+
+def exactly(like: Tensor) -> contextlib.AbstractContextManager[None]:
+    """A context in which autocast leaves products alone, on any device that has autocast at all."""
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else contextlib.nullcontext()
 
 
 def turn_part(x: Tensor, prefix: int, heads: int, width: int, turn: Callable[[Tensor], Tensor]) -> Tensor:

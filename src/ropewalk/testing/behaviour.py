@@ -56,15 +56,11 @@ def check_batch(encoding: Encoding) -> None:
 
 def check_integers(encoding: Encoding) -> None:
     """Integer positions (N,) and (B, N) are the points of the same numbers."""
-    logits, ids = Logits(ready(encoding)), torch.tensor([3, 0, 1, 2, 2])
-    floats = ids[:, None].double()
-    close(logits.at(ids[:, None].double()), _at(logits, ids), "points and integers (N,)")
-    batch = torch.stack([ids, ids.flip(0)])
-    close(_at(logits, torch.stack([floats, floats.flip(0)])), _at(logits, batch), "points and integers (B, N)")
-
-
-def _at(logits: Logits, p: torch.Tensor) -> torch.Tensor:
-    return logits(logits.tokens(5), logits.tokens(5, seed=4), p)
+    instance, ids = ready(encoding), torch.tensor([3, 0, 1, 2, 2])
+    for integers in (ids, torch.stack([ids, ids.flip(0)])):
+        floats = leaves(instance(integers.unsqueeze(-1).double()))
+        for name, leaf in leaves(instance(integers)).items():
+            close(leaf, floats[name], f"{name} for integers and for points of the same numbers", atol=0.0)
 
 
 def check_prefix(encoding: Encoding) -> None:
@@ -172,8 +168,9 @@ def refused(call: object, kind: type[Exception], what: str) -> None:
     try:
         call()
     except kind as error:
-        assert len(str(error)) > 15, f"{what}: the error says only {str(error)!r}"
+        words = str(error)
     except Exception as error:
         raise AssertionError(f"{what}: wanted a {kind.__name__}, got {type(error).__name__}: {error}") from error
     else:
         raise AssertionError(f"{what}: wanted a {kind.__name__}, nothing was raised")
+    assert len(words) > 15, f"{what}: the error says only {words!r}"

@@ -85,6 +85,26 @@ class Logits(nn.Module):
         return self(self.tokens(p.shape[-2]), self.tokens((p if kp is None else kp).shape[-2], seed=4), p, kp)
 
 
+def generators(encoding: Encoding) -> Tensor:
+    """Its generators ([L] h A D D)."""
+    return encoding.generators()  # type: ignore[operator]
+
+
+def exponential(encoding: Encoding, p: Tensor) -> Tensor:
+    """exp(sum of p_a A_a), or the product of exp(p_a A_a) with axis 0 first, token by token: ([L] h N D D)."""
+    each, rows = generators(encoding), []
+    for point in p:
+        weighted = (point[:, None, None] * each).movedim(-3, 0)  # (A [L] h D D)
+        if encoding.traits.ordered:
+            total = torch.linalg.matrix_exp(weighted[0])
+            for axis in weighted[1:]:
+                total = torch.linalg.matrix_exp(axis) @ total
+        else:
+            total = torch.linalg.matrix_exp(weighted.sum(0))
+        rows.append(total)
+    return torch.stack(rows, dim=-3)
+
+
 def leaves(code: Code) -> dict[str, Tensor]:
     """The tensors of a code by name."""
     return {name: value for name, value in vars(code).items() if isinstance(value, Tensor)}

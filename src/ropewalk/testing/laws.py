@@ -3,11 +3,10 @@
 import itertools
 
 import torch
-from torch import Tensor
 
 from ropewalk.code import Rotary
 from ropewalk.encoding import Encoding
-from ropewalk.testing.case import Logits, close, grid, points, ready
+from ropewalk.testing.case import Logits, close, exponential, generators, grid, points, ready
 
 
 def check_traits(encoding: Encoding) -> None:
@@ -17,7 +16,7 @@ def check_traits(encoding: Encoding) -> None:
     assert traits.axes == encoding.axes == len(traits.relative), f"{encoding.axes} axes, but traits say {traits}"
     assert traits.learned == learned, f"learned={traits.learned}, but it has {'' if learned else 'no '}parameters"
     if traits.rotary and isinstance(instance(points(encoding, 2)), Rotary):
-        moved = _generators(instance).abs().gt(0)  # ([L] h A D D)
+        moved = generators(instance).abs().gt(0)  # ([L] h A D D)
         joined = torch.matrix_power(torch.eye(encoding.head_dim) + moved.any(-3), 64).gt(0)  # ([L] h D D)
         by_axis = torch.einsum("...ij,...aj->...ia", joined.double(), moved.any(-1).double()).gt(0)
         oblique = bool((by_axis.sum(-1) > 1).any())
@@ -54,26 +53,7 @@ def check_matrices(encoding: Encoding) -> None:
             group = x.shape[1] // matrices.shape[-4]
             by_matrix = matrices.repeat_interleave(group, -4) @ x.unsqueeze(-1)
             close(turned, by_matrix.squeeze(-1), "what qk does and what its matrices do")
-    close(instance(p).matrices(), _exponential(instance, p), "the matrices and the exponentials of the generators")
-
-
-def _generators(encoding: Encoding) -> Tensor:
-    return encoding.generators()  # type: ignore[operator]
-
-
-def _exponential(encoding: Encoding, p: Tensor) -> Tensor:
-    """exp(sum of p_a A_a), or the product of exp(p_a A_a) with axis 0 first, token by token: ([L] h N D D)."""
-    generators, rows = _generators(encoding), []
-    for point in p:
-        weighted = (point[:, None, None] * generators).movedim(-3, 0)  # (A [L] h D D)
-        if encoding.traits.ordered:
-            total = torch.linalg.matrix_exp(weighted[0])
-            for axis in weighted[1:]:
-                total = torch.linalg.matrix_exp(axis) @ total
-        else:
-            total = torch.linalg.matrix_exp(weighted.sum(0))
-        rows.append(total)
-    return torch.stack(rows, dim=-3)
+    close(instance(p).matrices(), exponential(instance, p), "the matrices and the exponentials of the generators")
 
 
 def check_relative(encoding: Encoding) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from ropewalk.ops.expm.reference import expm_reference
 
 torch.library.define("ropewalk::expm", "(Tensor skew) -> Tensor")
-torch.library.impl("ropewalk::expm", "CompositeImplicitAutograd", expm_reference)
+torch.library.impl("ropewalk::expm", ("CompositeImplicitAutograd", "FuncTorchBatched"), expm_reference)
 
 
 def expm(skew: Tensor) -> Tensor:

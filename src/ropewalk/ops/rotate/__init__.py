@@ -11,7 +11,7 @@ torch.library.define(
     "ropewalk::rotate",
     "(Tensor[] xs, Tensor[] angles, Tensor?[] gains, bool interleaved, SymInt[] prefixes) -> Tensor[]",
 )
-torch.library.impl("ropewalk::rotate", "CompositeImplicitAutograd", rotate_reference)
+torch.library.impl("ropewalk::rotate", ("CompositeImplicitAutograd", "FuncTorchBatched"), rotate_reference)
 
 
 def rotate(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ropewalk.ops.layout import per_group, turn_part
+from ropewalk.ops.layout import per_group, turn_part, widened
 
 
 def rotate_reference(
@@ -13,6 +13,7 @@ def rotate_reference(
 
 
 def rotate_one(x: Tensor, angle: Tensor, gain: Tensor | None, prefix: int, interleaved: bool) -> Tensor:
+    angle = widened(angle)
     cos, sin = angle.cos(), angle.sin()
     if gain is not None:
         cos, sin = cos * gain, sin * gain

@@ -9,7 +9,7 @@ from ropewalk.ops.sphere.reference import PLANES as PLANES
 from ropewalk.ops.sphere.reference import sphere_reference
 
 torch.library.define("ropewalk::sphere", "(Tensor[] xs, Tensor[] angles, SymInt[] prefixes) -> Tensor[]")
-torch.library.impl("ropewalk::sphere", "CompositeImplicitAutograd", sphere_reference)
+torch.library.impl("ropewalk::sphere", ("CompositeImplicitAutograd", "FuncTorchBatched"), sphere_reference)
 
 
 def sphere(xs: Sequence[Tensor], angles: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ropewalk.ops.layout import per_group, turn_part
+from ropewalk.ops.layout import per_group, turn_part, widened
 
 PLANES = ((0, 2), (1, 2), (0, 1))
 """The plane of the triplet (a, b, c) that each axis turns: (a, c), (b, c), (a, b)."""
@@ -14,6 +14,7 @@ def sphere_reference(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]
 
 
 def sphere_one(x: Tensor, angle: Tensor, prefix: int) -> Tensor:
+    angle = widened(angle)
     cos, sin = per_group(angle.cos(), 2), per_group(angle.sin(), 2)
 
     def turn(x: Tensor) -> Tensor:

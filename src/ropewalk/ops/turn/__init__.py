@@ -8,7 +8,7 @@ from torch import Tensor
 from ropewalk.ops.turn.reference import turn_reference
 
 torch.library.define("ropewalk::turn", "(Tensor[] xs, Tensor[] matrices, SymInt[] prefixes) -> Tensor[]")
-torch.library.impl("ropewalk::turn", "CompositeImplicitAutograd", turn_reference)
+torch.library.impl("ropewalk::turn", ("CompositeImplicitAutograd", "FuncTorchBatched"), turn_reference)
 
 
 def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:

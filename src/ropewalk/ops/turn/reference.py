@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ropewalk.ops.layout import turn_part
+from ropewalk.ops.layout import exactly, turn_part, widened
 
 
 def turn_reference(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
@@ -13,10 +13,11 @@ def turn_reference(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]
 def turn_one(x: Tensor, matrix: Tensor, prefix: int) -> Tensor:
     heads, blocks, size = matrix.shape[-5], matrix.shape[-3], matrix.shape[-1]
     product = "hnzij,bhgnzj->bhgnzi" if matrix.ndim == 5 else "bhnzij,bhgnzj->bhgnzi"
+    matrix = widened(matrix)
 
     def turn(x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, matrix.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with exactly(x):
             return torch.einsum(product, matrix.to(dtype), x.to(dtype).unflatten(-1, (blocks, size))).flatten(-2)
 
     return turn_part(x, prefix, heads, blocks * size, turn)
