@@ -1,0 +1,5 @@
+"""Small tensors, several test processes: one thread each is fastest."""
+
+import torch
+
+torch.set_num_threads(1)
