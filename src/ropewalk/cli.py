@@ -17,7 +17,6 @@ from ropewalk.lab import choose, describe
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def list_encodings(*, json: bool = False) -> int:
@@ -30,7 +29,7 @@ def list_encodings(*, json: bool = False) -> int:
     if json:
         return _document(rows)
     console = _console()
-    console.print(_table(rows, width=console.width), soft_wrap=False)
+    console.print(describe.table(rows, width=console.width), soft_wrap=False)
     return 0
 
 
@@ -47,7 +46,7 @@ def show(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) -> 
         return _document(card)
     console = _console()
     console.print(f"{card['class']}, {card['paper']}\n\n{card['description']}\n")
-    for label, words in _facts(card):
+    for label, words in describe.facts(card):
         console.print(f"{label:<12} {words}")
     return 0
 
@@ -65,15 +64,13 @@ def check(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) ->
     instances = [choose.build(kind, options)] if options else choose.examples(kind)
     console = _console(stderr=json)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        report = [
-            {"encoding": repr(instance), "checks": list(_checked(instance, console, quiet=json))} for instance in instances
-        ]
-    results = [result["passed"] for entry in report for result in entry["checks"]]
-    failed = results.count(False)
+        results = [result for instance in instances for result in _checked(instance, console, quiet=json)]
+    failed = sum(not result["passed"] for result in results)
     if json:
-        _document({"name": name, "passed": not failed, "instances": report})
+        _document({"name": name, "passed": not failed, "checks": results})
     else:
-        console.print(f"{name}: {len(results)} checks of {len(instances)} instances, {failed or 'none'} failed")
+        counts = f"{_count(results, 'check')} of {_count(instances, 'instance')}"
+        console.print(f"{name}: {counts}, {failed or 'none'} failed")
     return 1 if failed else 0
 
 
@@ -98,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone; what is left in the buffer must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _checked(instance: Encoding, console: "Console", *, quiet: bool) -> Iterator[dict[str, Any]]:
@@ -132,67 +133,16 @@ def _fault(test: Callable[[Encoding], None], instance: Encoding) -> str | None:
     return None
 
 
-def _facts(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What `show` says below the description: labels, blank where the one above still holds, and words."""
-    yield "instance", card["repr"]
-    yield "acts on", card["acts_on"]
-    yield "traits", _pairs(card["traits"])
-    yield "learns", f"{card['parameter_count']:,} parameters"
-    for name, shape in card["parameters"].items():
-        yield "", f"{name} {tuple(shape)}"
-    yield "coordinates", "{name}: {meaning}".format(**card["coordinates"])
-    for i, (name, settings) in enumerate(card["variants"].items()):
-        yield "" if i else "variants", f"{name}{' (this one)' if name == card['variant'] else ''}: {_pairs(settings)}"
-    yield "config", notation.dumps(card["config"])
-
-
-def _table(rows: list[dict[str, Any]], *, width: int) -> "Table":
-    """A line for each row; on a narrow page the class stands below the name, and on a very narrow one variants are left out."""
-    from rich.table import Table
-
-    narrow = width < 150
-    columns = ["name", "axes", "relative", "learned", "oblique", "acts on", "reach", "arXiv", "variants"]
-    columns = columns if narrow else [columns[0], "class", *columns[1:]]
-    columns = columns if width > 91 else columns[:-1]
-    table = Table(box=None, pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column != "variants")
-    for row in rows:
-        cells = _cells(row)
-        table.add_row(*(f"{cells[c]}\n  {cells['class']}" if narrow and c == "name" else cells[c] for c in columns))
-    return table
-
-
-def _cells(row: dict[str, Any]) -> dict[str, str]:
-    default, least, most = (row["axes"][key] for key in ("default", "least", "most"))
-    return {
-        "name": row["name"],
-        "class": row["class"],
-        "axes": f"{default} ({least}-{most})" if least < most else str(default),
-        "relative": ", ".join(map(_yes, row["relative"])),
-        "learned": row["learned"],
-        "oblique": _yes(row["oblique"]),
-        "acts on": row["acts_on"],
-        "reach": "none" if row["reach"] is None else f"{row['reach']:g}",
-        "arXiv": row["paper"].removeprefix("arXiv:"),
-        "variants": ", ".join(row["variants"]),
-    }
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={notation.dumps(value)}" for name, value in values.items())
-
-
 def _line(words: object) -> str:
     return " ".join(str(words).split())
 
 
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
 def _document(value: Any) -> int:
-    print(notation.dumps(value, indent=2))
+    print(notation.dumps(value, indent=2), flush=True)
     return 0
 
 

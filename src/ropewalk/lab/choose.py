@@ -98,5 +98,7 @@ def _refusing() -> Iterator[None]:
     """What an encoding refuses, the command line refuses."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise Refusal(str(error)) from error
+    except TypeError as error:
+        raise Refusal(f"it cannot be built from such options: {error}") from error

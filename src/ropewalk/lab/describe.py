@@ -1,19 +1,24 @@
-"""What there is to say of an encoding, as plain JSON values."""
+"""What there is to say of an encoding, as plain JSON values and in words."""
 
 import inspect
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.code import Bias, Code, Offset, Rotation, Sphere, Turn
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.positions import CONVENTIONS
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 ACTS_ON = {Rotation: "pairs", Sphere: "triplets", Turn: "blocks", Bias: "logits", Offset: "tokens", Code: "nothing"}
 
 
 def sample(kind: type[Encoding], **options: Any) -> Encoding:
-    """An instance with these options; where they are silent, of 8 heads of 48 channels and, if it needs one, a size of 14."""
+    """An instance with these options; where they are silent, 8 heads of 48 channels and, if it needs one, a size of 14."""
     options = {"head_dim": 48, "heads": 8} | options
     try:
         return kind(**options)
@@ -65,6 +70,61 @@ def card(encoding: Encoding) -> dict[str, Any]:
         "variants": encoding.variants,
         "config": encoding.config(),
     }
+
+
+def facts(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A card in words, but for its description: labels, blank where the one above still holds, and words."""
+    yield "instance", card["repr"]
+    yield "acts on", card["acts_on"]
+    yield "traits", _pairs(card["traits"])
+    yield "learns", f"{card['parameter_count']:,} parameters"
+    for name, shape in card["parameters"].items():
+        yield "", f"{name} {tuple(shape)}"
+    yield "coordinates", "{name}: {meaning}".format(**card["coordinates"])
+    for i, (name, settings) in enumerate(card["variants"].items()):
+        yield "" if i else "variants", f"{name}{' (this one)' if name == card['variant'] else ''}: {_pairs(settings)}"
+    yield "config", json.dumps(card["config"])
+
+
+def table(rows: list[dict[str, Any]], *, width: int) -> "Table":
+    """Rows as a table. If it is narrow, the class stands below the name; below 92 columns there is no room for variants."""
+    from rich.table import Table
+
+    narrow = width < 150
+    columns = ["name", "axes", "relative", "learned", "oblique", "acts on", "reach", "arXiv", "variants"]
+    columns = columns if narrow else [columns[0], "class", *columns[1:]]
+    columns = columns if width > 91 else columns[:-1]
+    made = Table(box=None, pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
+    for column in columns:
+        made.add_column(column, overflow="fold", no_wrap=column != "variants")
+    for row in rows:
+        cells = _cells(row)
+        made.add_row(*(f"{cells[c]}\n  {cells['class']}" if narrow and c == "name" else cells[c] for c in columns))
+    return made
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    default, least, most = (row["axes"][key] for key in ("default", "least", "most"))
+    return {
+        "name": row["name"],
+        "class": row["class"],
+        "axes": f"{default} ({least}-{most})" if least < most else str(default),
+        "relative": ", ".join(map(_yes, row["relative"])),
+        "learned": row["learned"],
+        "oblique": _yes(row["oblique"]),
+        "acts on": row["acts_on"],
+        "reach": "any" if row["reach"] is None else f"{row['reach']:g}",
+        "arXiv": row["paper"].removeprefix("arXiv:"),
+        "variants": ", ".join(row["variants"]),
+    }
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in values.items())
 
 
 def _traits(encoding: Encoding) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+import importlib
+import importlib.metadata
+import importlib.resources
+import inspect
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk import factory
+from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.encodings import REGISTRY
+
+NAMES = [
+    *("alibi", "axial", "comrope-ap", "comrope-ld", "learned-ape", "liere", "mixed"),
+    *("none", "rope", "sincos", "spherical", "t5-bias", "uniform"),
+]
+CLASSES = [
+    *("ALiBi", "Axial", "ComRoPEAP", "ComRoPELD", "LearnedAPE", "LieRE", "Mixed"),
+    *("NoPE", "RoPE", "SinCos", "Spherical", "T5Bias", "Uniform"),
+]
+CODES = ["Bias", "Code", "Offset", "Rotation", "Sphere", "Turn"]
+REST = ["REGISTRY", "Encoding", "Traits", "attend", "create", "names", "validate"]
+
+FILES = sorted(path.stem for path in Path(rw.__file__).with_name("encodings").glob("*.py") if path.stem != "__init__")
+# How an op is computed is no public matter: its package says what it does.
+HIDDEN = ("reference", "kernel")
+MODULES = sorted(m.name for m in pkgutil.walk_packages(rw.__path__, "ropewalk.") if not m.name.endswith(HIDDEN))
+EXAMPLES = [
+    pytest.param(example, id=f"{name}-{i}") for name in NAMES for i, example in enumerate(factory.find(name).examples())
+]
+
+
+def own(module):
+    """The public classes and functions that a module defines itself."""
+    return [
+        thing
+        for name, thing in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(thing) or inspect.isfunction(thing))
+        and thing.__module__ == module.__name__
+    ]
+
+
+def test_names_are_pinned():
+    assert rw.names() == NAMES
+
+
+def test_public_names_are_pinned():
+    found = [name for name, value in vars(rw).items() if not name.startswith("_") and not inspect.ismodule(value)]
+    assert sorted(found) == sorted(CLASSES + CODES + REST)
+
+
+def test_public_modules():
+    assert isinstance(rw.positions, types.ModuleType)
+    assert isinstance(rw.spectra, types.ModuleType)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_is_an_encoding(file):
+    module = importlib.import_module(f"ropewalk.encodings.{file}")
+    (kind,) = [thing for thing in own(module) if inspect.isclass(thing) and issubclass(thing, Encoding)]
+    assert REGISTRY[kind.name] is kind
+    assert factory.find(file) is kind
+    assert kind.__name__.lower() == file.replace("_", "")
+    assert getattr(rw, kind.__name__) is kind
+
+
+def test_no_encoding_lacks_a_file():
+    assert len(FILES) == len(REGISTRY)
+    assert all(kind.__module__.startswith("ropewalk.encodings.") for kind in REGISTRY.values())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_everything_public_says_what_it_is(name):
+    for thing in own(importlib.import_module(name)):
+        assert thing.__doc__, f"{name}.{thing.__name__} has no docstring"
+        # A dataclass without a docstring is given its signature for one.
+        assert not thing.__doc__.startswith(f"{thing.__name__}("), f"{name}.{thing.__name__} has no docstring"
+
+
+@pytest.mark.parametrize("kind", [value for value in vars(rw).values() if inspect.isclass(value)])
+def test_every_public_method_says_what_it_does(kind):
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        assert name.startswith("_") or inspect.getdoc(method), f"{kind.__name__}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("kind", REGISTRY.values(), ids=lambda kind: kind.name)
+def test_a_class_says_where_it_comes_from(kind):
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.name)
+    assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}", kind.paper)
+    assert kind.default_axes in kind.allowed_axes
+    assert list(kind.examples())
+
+
+@pytest.mark.parametrize(("kind", "variant"), [(kind, variant) for kind in REGISTRY.values() for variant in kind.variants])
+def test_variants_can_be_built(kind, variant):
+    size = (3, 5) if kind.default_axes == 2 else (7,)
+    encoding = rw.create(kind.name, head_dim=48, size=size, variant=variant)
+    assert encoding.variant == variant
+    assert encoding.coordinates == kind.variants[variant]["coordinates"]
+    assert encoding.grid(*size).shape == (15 if kind.default_axes == 2 else 7, kind.default_axes)
+
+
+@pytest.mark.parametrize("encoding", EXAMPLES)
+def test_config_is_json_that_builds_the_like(encoding):
+    config = encoding.config()
+    again = rw.create(**json.loads(json.dumps(config)))
+    assert type(again) is type(encoding)
+    assert again.config() == config
+    assert repr(again) == repr(encoding)
+    shapes = [{name: value.shape for name, value in e.named_parameters()} for e in (encoding, again)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("sphericle", "spherical"), ("com-rope-ld", "comrope-ld"), ("Axail", "axial")])
+def test_unknown_names_bring_a_near_one_to_mind(wrong, right):
+    with pytest.raises(ValueError, match=f"{wrong}.*did you mean '{right}'.*there are alibi, axial"):
+        rw.create(wrong, head_dim=48)
+
+
+def test_unknown_options_bring_the_known_ones():
+    with pytest.raises(TypeError, match=r"axial has no option bass, blok; it takes head_dim, heads, .*base.*interleaved"):
+        rw.create("axial", head_dim=48, bass=1, blok=2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_have_one_spelling(name):
+    options = list(parameters_of(factory.find(name)))
+    assert options[:8] == ["head_dim", "heads", "kv_heads", "axes", "layers", "size", "variant", "coordinates"]
+    assert set(options[8:]) <= {
+        *("base", "block", "interleaved", "learned", "scale", "shared", "std", "width", "rotary_dim", "proportional"),
+        *("buckets", "max_distance", "bidirectional", "interpolation", "outside"),
+    }
+
+
+def test_hyphens_and_underscores_are_alike():
+    for spelling in ("comrope-ld", "comrope_ld", "ComRoPE_LD"):
+        assert type(rw.create(spelling, head_dim=48)) is rw.ComRoPELD
+
+
+def test_nope_is_none():
+    assert type(rw.create("nope", head_dim=48)) is type(rw.create("none", head_dim=48)) is rw.NoPE
+
+
+def test_version_is_that_of_the_package():
+    assert rw.__version__ == importlib.metadata.version("ropewalk")
+
+
+def test_types_are_shipped():
+    assert importlib.resources.files("ropewalk").joinpath("py.typed").is_file()
+
+
+def test_importing_it_imports_torch_alone():
+    program = """
+import sys, json
+import torch
+before = set(sys.modules)
+import ropewalk
+print(json.dumps([name for name in set(sys.modules) - before if name.partition(".")[0] != "ropewalk"]))
+print(json.dumps([name for name in sys.modules if name.startswith("ropewalk.")]))
+"""
+    answer = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    others, ours = map(json.loads, answer.splitlines())
+    roots = {name.partition(".")[0] for name in others}
+    assert roots <= {"torch", *sys.stdlib_module_names}
+    assert not {"ropewalk.cli", "ropewalk.lab", "ropewalk.testing"} & set(ours)
