@@ -291,7 +291,8 @@ def test_mixed_of_heo_starts_as_axial_in_turned_frames(head_dim, base):
     first, second = direction[..., :1, :], direction[..., quarter : quarter + 1, :]
     assert_close(direction[..., :quarter, :], first.expand(5, 6, quarter, 2))
     assert_close(direction[..., quarter:, :], second.expand(5, 6, quarter, 2))
-    assert_close((first * second).sum(-1), torch.zeros(5, 6, 1))
+    (row, column), (second_row, second_column) = first.unbind(-1), second.unbind(-1)
+    assert_close(torch.stack([second_column, second_row]), torch.stack([-row, column]))  # a quarter turn from x to y
     turn = torch.atan2(first[..., 0, 1], first[..., 0, 0]).flatten()
     assert len(turn.unique()) == 30
     assert len((turn / (math.pi / 2)).floor().unique()) == 4, "every quadrant has a head that looks into it"

@@ -17,23 +17,16 @@ from ropewalk import factory
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.encodings import REGISTRY
 
-NAMES = [
-    *("alibi", "axial", "comrope-ap", "comrope-ld", "learned-ape", "liere", "mixed"),
-    *("none", "rope", "sincos", "spherical", "t5-bias", "uniform"),
-]
-CLASSES = [
-    *("ALiBi", "Axial", "ComRoPEAP", "ComRoPELD", "LearnedAPE", "LieRE", "Mixed"),
-    *("NoPE", "RoPE", "SinCos", "Spherical", "T5Bias", "Uniform"),
-]
+CLASSES = [kind.__name__ for kind in REGISTRY.values()]
 CODES = ["Bias", "Code", "Offset", "Rotation", "Sphere", "Turn"]
-REST = ["REGISTRY", "Encoding", "Traits", "attend", "create", "names", "validate"]
+REST = ["Encoding", "Traits", "attend", "create", "names", "validate"]
 
 FILES = sorted(path.stem for path in Path(rw.__file__).with_name("encodings").glob("*.py") if path.stem != "__init__")
 # How an op is computed is no public matter: its package says what it does.
 HIDDEN = ("reference", "kernel")
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rw.__path__, "ropewalk.") if not m.name.endswith(HIDDEN))
 EXAMPLES = [
-    pytest.param(example, id=f"{name}-{i}") for name in NAMES for i, example in enumerate(factory.find(name).examples())
+    pytest.param(example, id=f"{name}-{i}") for name, kind in REGISTRY.items() for i, example in enumerate(kind.examples())
 ]
 
 
@@ -48,8 +41,9 @@ def own(module):
     ]
 
 
-def test_names_are_pinned():
-    assert rw.names() == NAMES
+def test_names_that_were_there_stay():
+    first = "alibi axial comrope-ap comrope-ld learned-ape liere mixed none rope sincos spherical t5-bias uniform"
+    assert set(first.split()) <= set(rw.names())
 
 
 def test_public_names_are_pinned():
@@ -95,7 +89,7 @@ def test_every_public_method_says_what_it_does(kind):
 def test_a_class_says_where_it_comes_from(kind):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.name)
     assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}", kind.paper)
-    assert kind.default_axes in kind.allowed_axes
+    assert kind.allowed_axes is None or kind.default_axes in kind.allowed_axes
     assert list(kind.examples())
 
 
@@ -130,7 +124,7 @@ def test_unknown_options_bring_the_known_ones():
         rw.create("axial", head_dim=48, bass=1, blok=2)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REGISTRY)
 def test_options_have_one_spelling(name):
     options = list(parameters_of(factory.find(name)))
     assert options[:8] == ["head_dim", "heads", "kv_heads", "axes", "layers", "size", "variant", "coordinates"]

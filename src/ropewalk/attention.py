@@ -1,10 +1,12 @@
 """Attention with any code."""
 
+import functools
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ropewalk.code import Code
 
@@ -29,6 +31,8 @@ def attend(
 
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares the dense mask: a code with a bias, no dropout.
+
+    A query that may look at nothing gets zeros.
     """
     code = Code() if code is None else code
     if kernel not in ("auto", "sdpa", "flex"):
@@ -79,6 +83,9 @@ def _lower_right(n: int, m: int, device: torch.device) -> Tensor:
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    given = [q, k, v, mask, *pytree.tree_leaves(code)]
+    if q.device.type == "cpu" and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
+        raise ValueError("flex attention has no backward pass on CPUs: use kernel='sdpa' or torch.no_grad()")
     modify = code.score_mod(q.shape[1])
     ahead = k.shape[2] - q.shape[2]
     seen = None if mask is None else mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
@@ -90,17 +97,21 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, caus
             score = torch.where(here, score, float("-inf")) if seen.dtype is torch.bool else score + here
         return torch.where(j <= i + ahead, score, float("-inf")) if causal else score
 
-    flex = _compiled_flex(q.device.type)
-    return flex(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    grouped = q.shape[1] != k.shape[1]
+    if torch.compiler.is_compiling():
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=grouped)
+    with torch._dynamo.config.patch(recompile_limit=256):  # each rule, mask and dtype is a graph of its own
+        return _compiled_flex(q.device.type)(q, k, v, score_mod=score_mod, scale=scale, enable_gqa=grouped)
 
 
+@functools.cache
 def _compiled_flex(device: str) -> Callable[..., Tensor]:
-    """Flex attention, compiled as a whole: where it breaks, it would build the dense scores that it is to spare.
+    """Flex attention as one graph: broken into several, it would build the dense scores that it is to spare.
 
-    On CPUs it is compiled for each size anew, as its kernels there are wrong for sizes that change.
+    On CPUs it is compiled for each size anew, because its kernels there go wrong where sizes change.
     """
     from torch.nn.attention.flex_attention import flex_attention
 
-    if torch.compiler.is_compiling():
-        return flex_attention
     return torch.compile(flex_attention, fullgraph=True, dynamic=False if device == "cpu" else None)

@@ -11,9 +11,9 @@ Of an encoding made with `layers=`, the code carries all layers and `code[i]` is
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from ropewalk import ops
 STATIC = frozenset({"layers", "q_prefix", "k_prefix", "head_dim", "interleaved", "rule"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Code:
     """Does nothing: the code of a model without positions, and the base of all others."""
 
@@ -70,7 +70,8 @@ class Code:
     def __getitem__(self, layer: int) -> "Code":
         """The code of one layer. Its `tokens` is the identity, so that no offset is added twice."""
         layer = self._layer_index(layer)
-        changes: dict[str, Any] = {name: value[layer] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changes: dict[str, Any] = {name: value[layer] for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, layers=None, **changes)
 
     def _layer_index(self, layer: int) -> int:
@@ -85,16 +86,17 @@ class Code:
             raise TypeError(f"this code holds {self.layers} layers: use code[i] in block i")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Offset(Code):
     """Adds a vector to every token, once."""
 
     offset: Tensor  # ([B] n C)
 
     def tokens(self, x: Tensor) -> Tensor:
+        batch = _batch(self.offset.shape[:-2])
         wanted = (self.q_prefix + self.offset.shape[-2], self.offset.shape[-1])
-        if x.ndim != 3 or x.shape[1:] != wanted:
-            raise ValueError(f"tokens must be (B, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
+        if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
+            raise ValueError(f"tokens must be ({_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
         return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
 
     def __getitem__(self, layer: int) -> Code:
@@ -102,9 +104,12 @@ class Offset(Code):
         return Code(q_prefix=self.q_prefix, k_prefix=self.k_prefix)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Rotary(Code, ABC):
     """Turns q and k by matrices that depend on the position. Without key tables, keys stand where the queries stand."""
+
+    kind: ClassVar[str]
+    trailing: ClassVar[int]
 
     head_dim: int
 
@@ -116,13 +121,10 @@ class Rotary(Code, ABC):
     def _turns(self, side: str) -> Tensor:
         """The matrices of one side, ([L] [B] h n D D), built in the open."""
 
-    @abstractmethod
-    def _size(self, side: str) -> tuple[int, int]:
-        """Heads and tokens of one side's table."""
-
-    def _table(self, kind: str, side: str) -> Any:
-        own = getattr(self, f"{side}_{kind}")
-        return getattr(self, f"q_{kind}") if own is None else own
+    def _table(self, side: str) -> Tensor:
+        """The angles or matrices of one side, ([L] [B] h n ...) with `trailing` dimensions after n."""
+        own = getattr(self, f"{side}_{self.kind}")
+        return getattr(self, f"q_{self.kind}") if own is None else own
 
     def _prefixes(self, xs: dict[str, Tensor]) -> list[int]:
         return [getattr(self, f"{side}_prefix") for side in xs]
@@ -140,10 +142,11 @@ class Rotary(Code, ABC):
     def _checked(self, **xs: Tensor) -> list[Tensor]:
         self._one_layer()
         for side, x in xs.items():
-            heads, tokens = self._size(side)
-            tokens = tokens + getattr(self, f"{side}_prefix")
-            if x.ndim != 4 or x.shape[-2:] != (tokens, self.head_dim) or x.shape[1] % heads:
-                shape = f"(B, heads, {tokens}, {self.head_dim}) with heads a multiple of {heads}"
+            *lead, heads, tokens = self._table(side).shape[: -self.trailing]
+            batch, tokens = _batch(lead), tokens + getattr(self, f"{side}_prefix")
+            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim) and not x.shape[1] % heads
+            if not right or (batch is not None and x.shape[0] != batch):
+                shape = f"({_any(batch)}, heads, {tokens}, {self.head_dim}) with heads a multiple of {heads}"
                 raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
         return self._turn(xs)
 
@@ -166,9 +169,12 @@ class Rotary(Code, ABC):
         return identity.repeat(*like.shape[:lead], 1, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Rotation(Rotary):
     """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P)."""
+
+    kind = "angle"
+    trailing = 1
 
     q_angle: Tensor  # ([L] [B] h n P)
     k_angle: Tensor | None = None
@@ -177,17 +183,13 @@ class Rotation(Rotary):
     interleaved: bool
 
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        angles = [self._table("angle", side) for side in xs]
+        angles = [self._table(side) for side in xs]
         gains = [getattr(self, f"{side}_gain") for side in xs]
         prefixes = self._prefixes(xs)
         return ops.rotate(list(xs.values()), angles, gains, interleaved=self.interleaved, prefixes=prefixes)
 
-    def _size(self, side: str) -> tuple[int, int]:
-        heads, tokens, _ = self._table("angle", side).shape[-3:]
-        return heads, tokens
-
     def _turns(self, side: str) -> Tensor:
-        angle, gain = self._table("angle", side), getattr(self, f"{side}_gain")
+        angle, gain = self._table(side), getattr(self, f"{side}_gain")
         cos, sin = angle.cos(), angle.sin()
         if gain is not None:
             cos, sin = cos * gain, sin * gain
@@ -199,23 +201,22 @@ class Rotation(Rotary):
         return turns
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Sphere(Rotary):
     """Turns triplets of channels by one angle an axis, axis 0 first: on a sphere, the order matters."""
+
+    kind = "angle"
+    trailing = 2
 
     q_angle: Tensor  # ([L] [B] h n T A)
     k_angle: Tensor | None = None
 
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        angles = [self._table("angle", side) for side in xs]
+        angles = [self._table(side) for side in xs]
         return ops.sphere(list(xs.values()), angles, prefixes=self._prefixes(xs))
 
-    def _size(self, side: str) -> tuple[int, int]:
-        heads, tokens, _, _ = self._table("angle", side).shape[-4:]
-        return heads, tokens
-
     def _turns(self, side: str) -> Tensor:
-        angle = self._table("angle", side)
+        angle = self._table(side)
         total = self._still(angle, angle.ndim - 2)
         for axis, (first, second) in enumerate(((0, 2), (1, 2), (0, 1))[: angle.shape[-1]]):
             step = self._still(angle, angle.ndim - 2)
@@ -228,23 +229,22 @@ class Sphere(Rotary):
         return total
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Turn(Rotary):
     """Turns blocks of b channels by a rotation matrix."""
+
+    kind = "matrix"
+    trailing = 3
 
     q_matrix: Tensor  # ([L] [B] h n G b b)
     k_matrix: Tensor | None = None
 
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        matrices = [self._table("matrix", side) for side in xs]
+        matrices = [self._table(side) for side in xs]
         return ops.turn(list(xs.values()), matrices, prefixes=self._prefixes(xs))
 
-    def _size(self, side: str) -> tuple[int, int]:
-        heads, tokens = self._table("matrix", side).shape[-5:-3]
-        return heads, tokens
-
     def _turns(self, side: str) -> Tensor:
-        matrix = self._table("matrix", side)
+        matrix = self._table(side)
         turns, size = self._still(matrix, matrix.ndim - 3), matrix.shape[-1]
         for block in range(matrix.shape[-3]):
             channels = slice(block * size, (block + 1) * size)
@@ -252,7 +252,7 @@ class Turn(Rotary):
         return turns
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Bias(Code):
     """Adds rule(table, head, query, key) to the logits.
 
@@ -301,8 +301,21 @@ class Bias(Code):
         counts = (self.q_prefix + self.q_positions.shape[-2], self.k_prefix + self.k_positions.shape[-2])
         if (q[-2], k[-2]) != counts:
             raise ValueError(f"q and k must have {counts[0]} and {counts[1]} tokens, got {q[-2]} and {k[-2]}")
+        for name, positions in (("q", self.q_positions), ("k", self.k_positions)):
+            batch = _batch(positions.shape[:-2])
+            if batch is not None and q[0] != batch:
+                raise ValueError(f"{name} has positions for a batch of {batch}, got a batch of {q[0]}")
         if q[-3] % self.table.shape[0]:
             raise ValueError(f"q must have a multiple of {self.table.shape[0]} heads, got {q[-3]}")
+
+
+def _batch(lead: Sequence[int]) -> int | None:
+    """The batch that a table with these leading dimensions insists on, if any."""
+    return lead[0] if len(lead) and lead[0] != 1 else None
+
+
+def _any(batch: int | None) -> int | str:
+    return "B" if batch is None else batch
 
 
 def _register(kind: type[Code]) -> None:

@@ -68,7 +68,7 @@ class Encoding(nn.Module, ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    allowed_axes: ClassVar[range] = range(1, 17)
+    allowed_axes: ClassVar[range | None] = None
     default_axes: ClassVar[int] = 1
     variants: ClassVar[dict[str, dict[str, Any]]] = {"standard": {"coordinates": "index"}}
 
@@ -90,13 +90,13 @@ class Encoding(nn.Module, ABC):
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
         self.axes = self.default_axes if axes is None else positive("axes", axes)
         self.layers = None if layers is None else positive("layers", layers)
-        self.size = None if size is None else tuple(positive("size", side) for side in size)
+        self.size = None if size is None else positives("size", size)
         self.variant = one_of("variant", next(iter(self.variants)) if variant is None else variant, self.variants)
         chosen = self.setting("coordinates") if coordinates is None else coordinates
         self.coordinates = one_of("coordinates", chosen, places.CONVENTIONS)
-        if self.axes not in self.allowed_axes:
-            wanted = f"{self.allowed_axes[0]} to {self.allowed_axes[-1]}" if len(self.allowed_axes) > 1 else "1"
-            raise ValueError(f"{self.name} takes {wanted} axes, got axes={self.axes}")
+        if self.allowed_axes is not None and self.axes not in self.allowed_axes:
+            wanted = f"{self.allowed_axes[0]} to {self.allowed_axes[-1]} axes" if len(self.allowed_axes) > 1 else "one axis"
+            raise ValueError(f"{self.name} takes {wanted}, got axes={self.axes}")
         if self.size is not None and len(self.size) != self.axes:
             raise ValueError(f"size must have one number for each of the {self.axes} axes, got {self.size}")
         if self.heads % (self.kv_heads or 1):
@@ -229,6 +229,20 @@ def positive(name: str, value: int) -> int:
     """`value` if it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    """`values` as a tuple if they are positive integers."""
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must be a list or tuple of positive integers, got {values!r}")
+    return tuple(positive(name, value) for value in values)
+
+
+def flag(name: str, value: bool) -> bool:
+    """`value` if it is True or False: "no" and 0.0 are neither."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
     return value
 
 

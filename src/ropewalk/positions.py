@@ -38,7 +38,7 @@ def packed(lengths: Sequence[int], *, device: torch.device | str | None = None) 
 def segments(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Which sequence each token of `packed(lengths)` belongs to; `s[:, None] == s` is the attention mask."""
     counts = torch.tensor([_count("lengths", length) for length in lengths], dtype=torch.long, device=device)
-    return torch.arange(len(counts), device=device).repeat_interleave(counts)
+    return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=sum(lengths))
 
 
 def grid(

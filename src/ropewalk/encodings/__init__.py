@@ -20,3 +20,4 @@ REGISTRY: dict[str, type[_Encoding]] = {
     for kind in list(globals().values())
     if isinstance(kind, type) and issubclass(kind, _Encoding) and kind is not _Encoding
 }
+__all__ = sorted(kind.__name__ for kind in REGISTRY.values())

@@ -5,7 +5,7 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, positive_number
+from ropewalk.encoding import Shape, flag, positive_number
 from ropewalk.rotary import Waves, along_axes
 
 
@@ -55,7 +55,7 @@ class Axial(Waves):
         **shape: Unpack[Shape],
     ) -> None:
         super().__init__(interleaved=interleaved, scale=scale, **shape)
-        self.learned, self.shared = bool(learned), bool(shared)
+        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
         self.base = None if self._random else positive_number("base", self.setting("base") if base is None else base)
         if self._random and base is not None:
             raise ValueError(f"learned frequencies of variant {self.variant} are drawn from U(0, 1): no base, got {base}")

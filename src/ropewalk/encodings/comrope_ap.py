@@ -56,7 +56,7 @@ class ComRoPEAP(Exponentials):
 
     @property
     def traits(self) -> Traits:
-        return Traits(axes=self.axes, relative=(True,) * self.axes, rotary=True, learned=True, reach=16.0)
+        return Traits(axes=self.axes, relative=(True,) * self.axes, rotary=True, learned=True, reach=self.reach)
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

@@ -62,7 +62,7 @@ class ComRoPELD(Exponentials):
             rotary=True,
             learned=True,
             oblique=self.axes > 1,
-            reach=16.0,
+            reach=self.reach,
         )
 
     @classmethod

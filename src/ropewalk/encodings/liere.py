@@ -52,7 +52,12 @@ class LieRE(Exponentials):
     def traits(self) -> Traits:
         commute = self.block == 2 or self.axes == 1
         return Traits(
-            axes=self.axes, relative=(commute,) * self.axes, rotary=True, learned=True, oblique=self.axes > 1, reach=16.0
+            axes=self.axes,
+            relative=(commute,) * self.axes,
+            rotary=True,
+            learned=True,
+            oblique=self.axes > 1,
+            reach=self.reach,
         )
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, Traits, positive_number
+from ropewalk.encoding import Shape, Traits, flag, positive_number
 from ropewalk.rotary import Waves
 
 
@@ -50,7 +50,7 @@ class Mixed(Waves):
         if self.variant != "heo" and base is not None:
             raise ValueError(f"variant {self.variant} starts from random wave vectors: it takes no base, got {base}")
         self.base = positive_number("base", 10.0 if base is None else base) if self.variant == "heo" else None
-        self.shared = bool(shared)
+        self.shared = flag("shared", shared)
         if self.head_dim < 2:
             raise ValueError(f"mixed needs a pair of channels, got head_dim={self.head_dim}")
         self.build(learned=True)
@@ -58,7 +58,8 @@ class Mixed(Waves):
     def initial(self) -> dict[str, Tensor]:
         lead, pairs = self.lead(shared=self.shared), self.head_dim // 2
         if self.base is not None:
-            return {"wave": self.scale * spectra.random_frames(lead, pairs, self.axes, self.base)}
+            columns_first = spectra.random_frames(lead, pairs, self.axes, self.base)
+            return {"wave": self.scale * columns_first.flip(-1)}
         fastest = 1.0 if self.variant == "van-de-geijn" else 2 * math.pi
         return {"wave": self.scale * fastest * spectra.first_quadrant(*lead, pairs, self.axes)}
 

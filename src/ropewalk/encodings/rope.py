@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, positive_number
+from ropewalk.encoding import Shape, flag, positive, positive_number
 from ropewalk.rotary import Waves
 
 
@@ -47,8 +47,9 @@ class RoPE(Waves):
     ) -> None:
         super().__init__(interleaved=interleaved, scale=scale, **shape)
         self.base = positive_number("base", base)
-        self.rotary_dim = self.head_dim // 2 * 2 if rotary_dim is None else rotary_dim
-        self.proportional, self.learned, self.shared = bool(proportional), bool(learned), bool(shared)
+        self.rotary_dim = self.head_dim // 2 * 2 if rotary_dim is None else positive("rotary_dim", rotary_dim)
+        self.proportional = flag("proportional", proportional)
+        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
         if self.rotary_dim % 2 or not 2 <= self.rotary_dim <= self.head_dim:
             raise ValueError(f"rotary_dim must be even and from 2 to head_dim={self.head_dim}, got {rotary_dim}")
         self.build(learned=self.learned)

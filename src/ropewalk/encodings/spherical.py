@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.code import Sphere
-from ropewalk.encoding import Encoding, Shape, Traits, positive_number
+from ropewalk.encoding import Encoding, Shape, Traits, flag, positive_number
 from ropewalk.ops.sphere import PLANES
 
 
@@ -47,7 +47,7 @@ class Spherical(Encoding):
     ) -> None:
         super().__init__(**shape)
         self.scale = positive_number("scale", scale)
-        self.learned, self.shared = bool(learned), bool(shared)
+        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
         if learned and base is not None:
             raise ValueError(f"learned frequencies are drawn from U(0, 1): they take no base, got {base}")
         self.base = None if learned else positive_number("base", 100.0 if base is None else base)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.code import Bias
-from ropewalk.encoding import Encoding, Shape, Traits, positive
+from ropewalk.encoding import Encoding, Shape, Traits, flag, positive
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ class T5Bias(Encoding):
     ) -> None:
         super().__init__(**shape)
         self.buckets, self.max_distance = positive("buckets", buckets), positive("max_distance", max_distance)
-        self.bidirectional, self.shared = bool(bidirectional), bool(shared)
+        self.bidirectional, self.shared = flag("bidirectional", bidirectional), flag("shared", shared)
         whole = 4 if bidirectional else 2
         if buckets % whole:
             raise ValueError(f"buckets must be a multiple of {whole}, got {buckets}")
         if max_distance <= buckets // whole:
             raise ValueError(f"max_distance must exceed the {buckets // whole} exact buckets, got {max_distance}")
+        self.rule = Bucket(buckets, max_distance, bidirectional)
         self.build(learned=True)
 
     def initial(self) -> dict[str, Tensor]:
@@ -80,9 +81,8 @@ class T5Bias(Encoding):
         return {"table": deviation * torch.randn(shape, dtype=torch.float64, device="cpu")}
 
     def encode(self, q: Tensor, k: Tensor | None) -> Bias:
-        rule = Bucket(self.buckets, self.max_distance, self.bidirectional)
         k = q if k is None else k
-        return Bias(layers=self.layers, rule=rule, table=self.table, q_positions=q, k_positions=k)
+        return Bias(layers=self.layers, rule=self.rule, table=self.table, q_positions=q, k_positions=k)
 
     @property
     def traits(self) -> Traits:

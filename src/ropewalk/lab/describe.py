@@ -24,7 +24,7 @@ def sample(kind: type[Encoding], **options: Any) -> Encoding:
         return kind(**options)
     except ValueError:
         axes = options.get("axes", kind.default_axes)
-        if options.get("size") is not None or axes not in kind.allowed_axes:
+        if options.get("size") is not None or (kind.allowed_axes is not None and axes not in kind.allowed_axes):
             raise
         return kind(**options | {"size": (14,) * axes})
 
@@ -42,7 +42,7 @@ def row(kind: type[Encoding]) -> dict[str, Any]:
     return {
         "name": kind.name,
         "class": kind.__name__,
-        "axes": {"default": kind.default_axes, "least": kind.allowed_axes[0], "most": kind.allowed_axes[-1]},
+        "axes": {"default": kind.default_axes, "most": kind.allowed_axes[-1] if kind.allowed_axes else None},
         "relative": traits["relative"],
         "learned": "yes" if traits["learned"] else "optional" if "learned" in parameters_of(kind) else "no",
         "oblique": traits["oblique"],
@@ -104,11 +104,11 @@ def table(rows: list[dict[str, Any]], *, width: int) -> "Table":
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    default, least, most = (row["axes"][key] for key in ("default", "least", "most"))
+    default, most = row["axes"]["default"], row["axes"]["most"]
     return {
         "name": row["name"],
         "class": row["class"],
-        "axes": f"{default} ({least}-{most})" if least < most else str(default),
+        "axes": f"{default} (any)" if most is None else f"{default} (to {most})" if most > 1 else str(default),
         "relative": ", ".join(map(_yes, row["relative"])),
         "learned": row["learned"],
         "oblique": _yes(row["oblique"]),

@@ -1,4 +1,4 @@
-"""How ops see a tensor: the tokens they leave alone, the heads that share a table, the channels they touch, the precision."""
+"""How ops see tensors: the tokens left alone, the heads that share a table, the channels touched, the precision."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,0 +1,541 @@
+"""Builders of positions and their augmentation, against the papers' formulas written out and against laws of chance."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from ropewalk import positions as places
+
+EXACT = {"rtol": 0, "atol": 1e-14}  # float64 arithmetic
+SINGLE = {"rtol": 1e-6, "atol": 1e-6}  # float32 arithmetic
+DRAWS = 40_000  # of a law of chance; deviations below 4.5 standard errors pass
+SIZES = [(7,), (1,), (3, 5), (5, 3), (1, 4), (4, 1), (1, 1), (2, 3, 4), (3, 1, 2)]
+OTHER = {(7,): (4,), (1,): (5,), (3, 5): (4, 7), (5, 3): (2, 9), (1, 4): (3, 2), (4, 1): (6, 1), (1, 1): (2, 3)}
+OTHER |= {(2, 3, 4): (3, 2, 8), (3, 1, 2): (1, 2, 3)}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def points(batch=None, dtype=torch.float64):
+    """A cloud of points (N, 2) or (B, N, 2) that is no grid, none of them near zero."""
+    shape = (6, 2) if batch is None else (batch, 6, 2)
+    return 1.0 + torch.rand(shape, dtype=dtype, generator=generator(99))
+
+
+def largest_gap(draws, law):
+    """Kolmogorov and Smirnov's statistic times √n; above 1.95 once in a thousand tries if the law is right."""
+    draws = np.sort(np.asarray(draws, dtype=np.float64).ravel())
+    below = np.array([law(x) for x in draws])
+    steps = np.arange(len(draws) + 1) / len(draws)
+    return max(np.abs(below - steps[:-1]).max(), np.abs(below - steps[1:]).max()) * math.sqrt(len(draws))
+
+
+def normal_law(x):
+    return 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+# Sequences
+
+
+@pytest.mark.parametrize(("n", "start"), [(0, 0), (1, 0), (5, 0), (4, 7), (3, -2), (np.int64(3), np.int64(1))])
+def test_sequence(n, start):
+    place = places.sequence(n, start)
+    assert place.tolist() == [start + i for i in range(n)]
+    assert place.dtype is torch.int64
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [4], [3, 0, 2], [1, 1, 5]])
+def test_packed_sequences_each_count_from_zero(lengths):
+    place, member = places.packed(lengths), places.segments(lengths)
+    assert place.tolist() == [i for length in lengths for i in range(length)]
+    assert member.tolist() == [which for which, length in enumerate(lengths) for _ in range(length)]
+    assert place.dtype is member.dtype is torch.int64
+
+
+def test_segments_keep_packed_sequences_apart():
+    member = places.segments([2, 3])
+    first, second = [True, True, False, False, False], [False, False, True, True, True]
+    assert (member[:, None] == member).tolist() == [first, first, second, second, second]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda **kw: places.sequence(3, **kw),
+        lambda **kw: places.packed([2, 1], **kw),
+        lambda **kw: places.segments([], **kw),
+        lambda **kw: places.grid(3, 5, **kw),
+    ],
+)
+def test_builders_heed_the_device(build):
+    assert build().device.type == "cpu"
+    assert build(device="meta").device.type == "meta"
+
+
+# Grids
+
+
+def own_size(coordinates, n, side):
+    """One axis of n patches as the convention's paper defines it; `side` is the side that it divides by."""
+    return {
+        "index": lambda i: float(i),
+        "centre": lambda i: (i + 0.5) / n,
+        "separate": lambda i: 2 * ((i + 0.5) / side) - 1,
+        "longer": lambda i: 2 * ((i + 0.5) / side) - 1,
+        "shorter": lambda i: 2 * ((i + 0.5) / side) - 1,
+        "pi": lambda i: np.linspace(-math.pi, math.pi, n)[i] if n > 1 else 0.0,
+        "unit": lambda i: np.linspace(0, 1, n)[i],
+    }[coordinates]
+
+
+def extrapolated(coordinates, n, side, ref, ref_side):
+    """The same beyond the reference's size: what the paper does, or the reference's step from a centre that stays."""
+    return {
+        "index": lambda i: float(i),
+        "centre": lambda i: (i + 0.5) / ref,
+        "separate": lambda i: (i - (side - 1) / 2) * (2 / ref_side),
+        "longer": lambda i: (i - (side - 1) / 2) * (2 / ref_side),
+        "shorter": lambda i: (i - (side - 1) / 2) * (2 / ref_side),
+        "pi": lambda i: np.linspace(-math.pi * n / ref, math.pi * n / ref, n)[i] if n > 1 else 0.0,
+        "unit": lambda i: np.linspace(0, n / ref, n)[i],
+    }[coordinates]
+
+
+def side_of(coordinates, sizes, axis):
+    return {"longer": max(sizes), "shorter": min(sizes)}.get(coordinates, sizes[axis])
+
+
+def in_row_major_order(sizes, rules):
+    rows = itertools.product(*(range(n) for n in sizes))
+    return torch.tensor([[rule(i) for rule, i in zip(rules, row, strict=True)] for row in rows], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_grid_follows_the_paper_at_its_own_size(sizes, coordinates):
+    rules = [own_size(coordinates, n, side_of(coordinates, sizes, axis)) for axis, n in enumerate(sizes)]
+    want = in_row_major_order(sizes, rules)
+    for resolution in ("extrapolate", "rescale"):
+        got = places.grid(*sizes, coordinates=coordinates, resolution=resolution, dtype=torch.float64)
+        torch.testing.assert_close(got, want, **EXACT)
+    given = places.grid(*sizes, coordinates=coordinates, reference=sizes, dtype=torch.float64)
+    torch.testing.assert_close(given, want, **EXACT)
+
+
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_grid_beyond_the_reference(sizes, coordinates):
+    reference = OTHER[sizes]
+    sides = [(side_of(coordinates, sizes, a), side_of(coordinates, reference, a)) for a in range(len(sizes))]
+    rules = [
+        extrapolated(coordinates, n, side, ref, ref_side)
+        for n, ref, (side, ref_side) in zip(sizes, reference, sides, strict=True)
+    ]
+    got = places.grid(*sizes, coordinates=coordinates, reference=reference, dtype=torch.float64)
+    torch.testing.assert_close(got, in_row_major_order(sizes, rules), **EXACT)
+
+
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_grid_within_the_reference(sizes, coordinates):
+    """Rescaled, a normalising convention forgets the reference; indices lie where the reference's patches would."""
+    reference = OTHER[sizes]
+    rules = [own_size(coordinates, n, side_of(coordinates, sizes, axis)) for axis, n in enumerate(sizes)]
+    if coordinates == "index":
+        rules = [lambda i, n=n, ref=ref: (i + 0.5) * ref / n - 0.5 for n, ref in zip(sizes, reference, strict=True)]
+    got = places.grid(*sizes, coordinates=coordinates, reference=reference, resolution="rescale", dtype=torch.float64)
+    torch.testing.assert_close(got, in_row_major_order(sizes, rules), **EXACT)
+
+
+@pytest.mark.parametrize("coordinates", ["index", "centre", "separate", "longer", "shorter"])
+def test_extrapolating_keeps_the_distance_between_patches(coordinates):
+    small = places.grid(3, 5, coordinates=coordinates, dtype=torch.float64).unflatten(0, (3, 5))
+    large = places.grid(6, 11, coordinates=coordinates, reference=(3, 5), dtype=torch.float64).unflatten(0, (6, 11))
+    torch.testing.assert_close(large[1, 1] - large[0, 0], small[1, 1] - small[0, 0], **EXACT)
+
+
+def test_grid_is_row_major_with_the_row_first():
+    grid = places.grid(3, 5)
+    assert grid.shape == (15, 2)
+    for row, column in itertools.product(range(3), range(5)):
+        assert grid[row * 5 + column].tolist() == [row, column]
+    frame, row, column = 1, 2, 3
+    assert places.grid(2, 3, 4)[(frame * 3 + row) * 4 + column].tolist() == [frame, row, column]
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "divisors"),
+    [("separate", (3, 5)), ("longer", (5, 5)), ("shorter", (3, 3))],
+    ids=["separate", "max", "min"],
+)
+def test_dinov3(coordinates, divisors):
+    """Centres over a side, mapped from [0, 1] to [-1, 1]; the code's names for the sides are separate, max and min."""
+    rows, columns = np.arange(0.5, 3) / divisors[0], np.arange(0.5, 5) / divisors[1]
+    want = 2.0 * np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(15, 2) - 1.0
+    torch.testing.assert_close(
+        places.grid(3, 5, coordinates=coordinates, dtype=torch.float64), torch.from_numpy(want), **EXACT
+    )
+
+
+@pytest.mark.parametrize("steps", [14, 20, 28])
+def test_liere(steps):
+    line = places.grid(steps, coordinates="unit", reference=(14,), dtype=torch.float64).flatten()
+    torch.testing.assert_close(line, torch.linspace(0, steps / 14, steps, dtype=torch.float64), **EXACT)
+
+
+@pytest.mark.parametrize(("patches", "trained"), [(14, 14), (16, 14), (12, 14)])
+def test_van_de_geijn(patches, trained):
+    grid = places.grid(patches, patches, coordinates="pi", reference=(trained, trained), dtype=torch.float64)
+    reach = patches / trained * math.pi
+    want = torch.tensor([[-reach, -reach], [reach, reach]], dtype=torch.float64)
+    torch.testing.assert_close(grid[[0, -1]], want, **EXACT)
+    assert grid.diff(dim=0)[: patches - 2, 1].std() < 1e-14  # evenly spaced
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (6, 7), (9, 4), (1, 2)], ids=str)
+def test_rescaled_indices_are_where_interpolation_reads(sizes):
+    """Bilinear samples of a table, read by hand at the grid's points, are PyTorch's interpolation of it."""
+    table = torch.randn(4, 6, dtype=torch.float64, generator=generator())
+    grid = places.grid(*sizes, reference=(4, 6), resolution="rescale", dtype=torch.float64)
+    samples = []
+    for point in grid.tolist():
+        total = 0.0
+        for row, column in itertools.product(range(4), range(6)):
+            held = [min(max(x, 0.0), last) for x, last in zip(point, (3.0, 5.0), strict=True)]
+            weight = max(0.0, 1 - abs(held[0] - row)) * max(0.0, 1 - abs(held[1] - column))
+            total += weight * table[row, column].item()
+        samples.append(total)
+    want = F.interpolate(table[None, None], size=sizes, mode="bilinear", align_corners=False).flatten()
+    torch.testing.assert_close(torch.tensor(samples, dtype=torch.float64), want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+@pytest.mark.parametrize("resolution", ["extrapolate", "rescale"])
+@pytest.mark.parametrize("sizes", [(0,), (0, 5), (3, 0), (2, 0, 4)], ids=str)
+def test_an_empty_grid(sizes, resolution, coordinates):
+    for reference in (None, (2, 3, 4)[: len(sizes)]):
+        grid = places.grid(*sizes, coordinates=coordinates, reference=reference, resolution=resolution)
+        assert grid.shape == (0, len(sizes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+def test_grid_is_as_exact_as_its_dtype(dtype, coordinates):
+    options = {"coordinates": coordinates, "reference": (30, 5), "resolution": "rescale"}
+    exact = places.grid(37, 3, dtype=torch.float64, **options)
+    grid = places.grid(37, 3, dtype=dtype, **options)
+    assert grid.dtype is dtype
+    # Rounded once from float32 arithmetic, or in float32 arithmetic.
+    slack = 0.5 * torch.finfo(dtype).eps if dtype in (torch.bfloat16, torch.float16) else 0.0
+    error = (grid.double() - exact).abs()
+    assert (error <= exact.abs() * slack + 37 * torch.finfo(torch.promote_types(dtype, torch.float32)).eps).all()
+
+
+def test_default_dtype_of_a_grid_is_single_precision():
+    assert places.grid(3, 5).dtype is torch.float32
+    torch.testing.assert_close(places.grid(3, 5, coordinates="pi")[-1], torch.tensor([math.pi, math.pi]), **SINGLE)
+
+
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+def test_grid_compiles_for_any_size(coordinates):
+    def both(image):
+        options = {"coordinates": coordinates, "reference": (4, 7)}
+        return [places.grid(*image.shape, resolution=mode, **options) + 0 for mode in ("extrapolate", "rescale")]
+
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(both, fullgraph=True, backend=counter)
+    for sizes in [(3, 5), (6, 9), (10, 4), (5, 31)]:
+        image = torch.empty(sizes)
+        torch.testing.assert_close(compiled(image), both(image), **SINGLE)
+    assert counter.frame_count <= 2
+
+
+def test_grid_compiles_with_sizes_unknown_from_the_start():
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    build = torch.compile(
+        lambda image: places.grid(*image.shape, coordinates="longer") + 0, fullgraph=True, dynamic=True, backend=counter
+    )
+    for sizes in [(3, 5), (6, 9), (10, 4)]:
+        torch.testing.assert_close(build(torch.empty(sizes)), places.grid(*sizes, coordinates="longer"), **SINGLE)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: places.sequence(-1), "n must be at least 0, got -1"),
+        (lambda: places.sequence(2.5), r"n must be whole, got 2\.5"),
+        (lambda: places.sequence(2, start=0.5), r"start must be whole, got 0\.5"),
+        (lambda: places.packed([3, -1]), "lengths must be at least 0, got -1"),
+        (lambda: places.packed([3, 1.0]), r"lengths must be whole, got 1\.0"),
+        (lambda: places.segments([3, -1]), "lengths must be at least 0, got -1"),
+        (lambda: places.grid(), "at least one size, got none"),
+        (lambda: places.grid(3, -5), "sizes must be at least 0, got -5"),
+        (lambda: places.grid((3, 5)), r"sizes must be whole, got \(3, 5\)"),
+        (lambda: places.grid(3.0, 5), r"sizes must be whole, got 3\.0"),
+        (lambda: places.grid(True, 5), "sizes must be whole, got True"),
+        (lambda: places.grid(3, 5, coordinates="pixels"), "must be one of 'index', 'centre', .*'unit', got 'pixels'"),
+        (lambda: places.grid(3, 5, resolution="crop"), "must be 'extrapolate' or 'rescale', got 'crop'"),
+        (lambda: places.grid(3, 5, reference=(3,)), r"one number for each of the 2 sizes, got \(3,\)"),
+        (lambda: places.grid(3, 5, reference=(3, 0)), "reference must be at least 1, got 0"),
+        (lambda: places.grid(3, 5, reference=(3, 5.5)), r"reference must be whole, got 5\.5"),
+        (lambda: places.grid(3, 5, dtype=torch.int64), r"must be floating, got torch\.int64"),
+    ],
+)
+def test_builders_refuse(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# What an encoding reads
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_integers_gain_an_axis(dtype):
+    assert places.as_coordinates("positions", torch.arange(3).to(dtype), 1).tolist() == [[0], [1], [2]]
+    assert places.as_coordinates("positions", torch.zeros(2, 3, dtype=dtype), 1).shape == (2, 3, 1)
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (4, 6, 2), (0, 2)])
+def test_floats_pass(shape):
+    given = torch.zeros(shape)
+    assert places.as_coordinates("positions", given, 2) is given
+
+
+@pytest.mark.parametrize(
+    ("given", "axes", "message"),
+    [
+        (torch.arange(3), 2, r"integer places have one axis, this encoding has 2: give floats \(N, 2\)"),
+        (torch.zeros(2, 3, 1, dtype=torch.int64), 1, r"\(N,\) or \(B, N\), got \(2, 3, 1\)"),
+        (torch.zeros(3), 1, r"\(N, 1\) or \(B, N, 1\), got \(3,\)"),
+        (torch.zeros(3, 2), 3, r"\(N, 3\) or \(B, N, 3\), got \(3, 2\)"),
+        (torch.zeros(1, 2, 3, 2), 2, r"got \(1, 2, 3, 2\)"),
+        (torch.zeros(3, 2, dtype=torch.bool), 2, r"floating or integer, got torch\.bool"),
+        (torch.zeros(3, 2, dtype=torch.complex64), 2, r"floating or integer, got torch\.complex64"),
+        (torch.tensor([[0.0, math.nan]]), 2, "must be finite, got 1 that are not, of 2"),
+        (torch.tensor([[-math.inf, math.nan]]), 2, "must be finite, got 2 that are not, of 2"),
+    ],
+)
+def test_what_an_encoding_refuses(given, axes, message):
+    with pytest.raises(ValueError, match=message):
+        places.as_coordinates("places", given, axes)
+
+
+def test_validate_passes_finite_positions_and_integers():
+    for given in (torch.zeros(3, 2), torch.arange(3), torch.zeros(0, 2)):
+        assert places.validate(given) is given
+
+
+# Augmentation
+
+MOVES = {
+    "perturb": lambda p, g=None: places.perturb(p, 0.5, sigma=0.7, generator=g),
+    "perturb-code": lambda p, g=None: places.perturb(p, 0.5, sigma=0.7, variant="code", generator=g),
+    "offset": lambda p, g=None: places.offset(p, 0.3, generator=g),
+    "shift": lambda p, g=None: places.shift(p, 0.3, generator=g),
+    "jitter": lambda p, g=None: places.jitter(p, 2.0, generator=g),
+    "rescale": lambda p, g=None: places.rescale(p, 2.0, generator=g),
+}
+STRETCHES = ("jitter", "rescale")
+move = pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+
+
+@move
+@pytest.mark.parametrize("batch", [None, 3])
+def test_draws_come_from_the_generator_alone(move, batch):
+    given = points(batch)
+    kept, state = given.clone(), torch.get_rng_state()
+    first, again, other = move(given, generator(1)), move(given, generator(1)), move(given, generator(2))
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert not torch.equal(first, other)
+    assert first.shape == given.shape
+    assert first.dtype is given.dtype
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(given, kept)
+
+
+@move
+def test_draws_come_from_the_global_generator_otherwise(move):
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        first, second = move(points()), move(points())
+        torch.manual_seed(5)
+        torch.testing.assert_close(move(points()), first, rtol=0, atol=0)
+    assert not torch.equal(first, second)
+
+
+@move
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_drawn_and_moved_in_single(move, dtype):
+    """The same draws as in float32, rounded once at the end."""
+    given = points(50, torch.float32).to(dtype)
+    torch.testing.assert_close(move(given, generator()), move(given.float(), generator()).to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_moved_positions_are_differentiable(name):
+    given = points().requires_grad_()
+    moved = MOVES[name](given, generator())
+    (slope,) = torch.autograd.grad(moved.sum(), given)
+    stretched = name in STRETCHES
+    torch.testing.assert_close(slope, moved.detach() / given.detach() if stretched else torch.ones_like(slope), **EXACT)
+
+
+@move
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_positions_to_move_must_be_finite(move, bad):
+    given = points()
+    given[1, 1] = bad
+    with pytest.raises(ValueError, match="must be finite, got 1 that are not, of 12"):
+        move(given)
+
+
+@move
+@pytest.mark.parametrize("given", [torch.arange(4), torch.zeros(4), torch.zeros(1, 1, 4, 2)], ids=["integer", "1d", "4d"])
+def test_only_points_can_be_moved(move, given):
+    with pytest.raises(ValueError, match=r"floating, \(N, axes\) or \(B, N, axes\), got torch\.") as caught:
+        move(given)
+    assert str(tuple(given.shape)) in str(caught.value)
+
+
+def test_moves_compile():
+    compiled = torch.compile(lambda p: [move(p) for move in MOVES.values()], fullgraph=True, backend="aot_eager")
+    assert all(moved.shape == (6, 2) for moved in compiled(points()))
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        lambda p: places.perturb(p, 2.0, sigma=0.0),
+        lambda p: places.perturb(p, 2.0, sigma=0.0, variant="code"),
+        lambda p: places.perturb(p, 0.0),
+        lambda p: places.offset(p, 0.0),
+        lambda p: places.shift(p, 0.0),
+        lambda p: places.jitter(p, 1.0),
+        lambda p: places.rescale(p, 1.0),
+    ],
+)
+def test_nothing_moves_at_zero_strength(still):
+    assert torch.equal(still(points()), points())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: places.perturb(p, 1.0, sigma=-1.0), r"sigma must be a number of at least 0, got -1\.0"),
+        (lambda p: places.perturb(p, 1.0, sigma=math.nan), "sigma must be a number of at least 0, got nan"),
+        (lambda p: places.perturb(p, 1.0, sigma=math.inf), "sigma must be a number of at least 0, got inf"),
+        (lambda p: places.perturb(p, 1.0, variant="clipped"), "must be 'paper' or 'code', got 'clipped'"),
+        (lambda p: places.perturb(p, (1.0, 1.0, 1.0)), r"one for each of the 2 axes, got \(1\.0, 1\.0, 1\.0\)"),
+        (lambda p: places.perturb(p, (1.0,)), r"one for each of the 2 axes, got \(1\.0,\)"),
+        (lambda p: places.offset(p, -0.1), r"rho must be a number of at least 0, got -0\.1"),
+        (lambda p: places.shift(p, math.nan), "amount must be a number of at least 0, got nan"),
+        (lambda p: places.jitter(p, 0.5), r"factor must be a number of at least 1, got 0\.5"),
+        (lambda p: places.rescale(p, math.nan), "factor must be a number of at least 1, got nan"),
+    ],
+)
+def test_moves_refuse(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(points())
+
+
+def moves_of(step, dtype=torch.float64, **options):
+    """Many draws of a perturbation in units of the step, (DRAWS, axes)."""
+    given = torch.zeros(DRAWS, 2, dtype=dtype)
+    return places.perturb(given, step, generator=generator(3), **options) / torch.tensor(step, dtype=dtype)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("step", [1.0, 1 / 14, (2.0, 0.25)], ids=str)
+def test_perturbation_of_the_paper_is_a_truncated_gaussian(sigma, step):
+    moved = moves_of(step, sigma=sigma)
+    edge = 0.5 / sigma
+    inside = 2 * normal_law(edge) - 1
+    density = math.exp(-(edge**2) / 2) / math.sqrt(2 * math.pi)
+    deviation = sigma * math.sqrt(1 - 2 * edge * density / inside)
+    assert moved.abs().max() <= 0.5
+    assert (moved.abs() >= 0.5 - 1e-9).sum() == 0  # what lies beyond is drawn anew, not moved to the edge
+    assert moved.std(dim=0).tolist() == pytest.approx([deviation] * 2, rel=4.5 / math.sqrt(2 * DRAWS))
+    assert largest_gap(moved, lambda x: (normal_law(x / sigma) - normal_law(-edge)) / inside) < 1.95
+    assert abs(np.corrcoef(moved.T)[0, 1]) < 4.5 / math.sqrt(DRAWS)
+
+
+@pytest.mark.parametrize("step", [1.0, (2.0, 0.25)], ids=str)
+def test_perturbation_of_the_code_has_half_the_deviation_and_is_clamped(step):
+    narrow = moves_of(step, sigma=0.2, variant="code")
+    assert largest_gap(narrow, lambda x: normal_law(x / 0.1)) < 1.95
+    wide = moves_of(step, sigma=3.0, variant="code")
+    beyond = normal_law(-0.5 / 1.5)
+    error = 4.5 * math.sqrt(beyond * (1 - beyond) / DRAWS)
+    assert wide.abs().max() == 0.5
+    assert (wide == 0.5).double().mean(dim=0).tolist() == pytest.approx([beyond] * 2, abs=error)
+    assert (wide == -0.5).double().mean(dim=0).tolist() == pytest.approx([beyond] * 2, abs=error)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_small_perturbation_has_no_outliers(dtype):
+    """Coarse draws reach the end of the unit interval, whose image under the inverse of erf is infinite."""
+    moved = moves_of(1.0, dtype, sigma=0.01)
+    assert moved.abs().max() < 0.06
+    assert moved.float().std(dim=0).tolist() == pytest.approx([0.01] * 2, rel=0.02)
+
+
+def test_half_precision_keeps_the_law():
+    moved = moves_of(1.0, torch.bfloat16, sigma=1.0).double()
+    assert moved.abs().max() <= 0.5
+    assert largest_gap(moved, lambda x: (normal_law(x) - normal_law(-0.5)) / (1 - 2 * normal_law(-0.5))) < 3  # rounding
+
+
+def per_sample(name):
+    """The change of each of many samples, checked to be one for all tokens: (DRAWS, axes)."""
+    given = points()
+    moved = MOVES[name](given.expand(DRAWS, -1, -1), generator(4))
+    changes = moved / given if name in STRETCHES else moved - given
+    torch.testing.assert_close(changes, changes[:, :1].expand_as(changes), rtol=0, atol=1e-12)
+    return changes[:, 0]
+
+
+def test_offset_is_one_gaussian_vector_a_sample():
+    changes = per_sample("offset")
+    assert largest_gap(changes, lambda x: normal_law(x / 0.3)) < 1.95
+    assert abs(np.corrcoef(changes.T)[0, 1]) < 4.5 / math.sqrt(DRAWS)
+
+
+def test_shift_is_one_uniform_vector_a_sample():
+    changes = per_sample("shift")
+    assert changes.abs().max() <= 0.3
+    assert largest_gap(changes, lambda x: (x + 0.3) / 0.6) < 1.95
+    assert abs(np.corrcoef(changes.T)[0, 1]) < 4.5 / math.sqrt(DRAWS)
+
+
+def test_jitter_stretches_each_axis_by_a_log_uniform_factor_of_its_own():
+    factors = per_sample("jitter")
+    assert factors.min() >= 0.5 - 1e-12
+    assert factors.max() <= 2.0 + 1e-12
+    assert largest_gap(factors, lambda x: math.log(2 * x) / math.log(4)) < 1.95
+    assert abs(np.corrcoef(factors.T)[0, 1]) < 4.5 / math.sqrt(DRAWS)
+
+
+def test_rescale_stretches_all_axes_by_one_log_uniform_factor():
+    factors = per_sample("rescale")
+    torch.testing.assert_close(factors[:, 0], factors[:, 1], rtol=0, atol=1e-12)
+    assert factors.min() >= 0.5 - 1e-12
+    assert factors.max() <= 2.0 + 1e-12
+    assert largest_gap(factors[:, 0], lambda x: math.log(2 * x) / math.log(4)) < 1.95
+
+
+@pytest.mark.parametrize("name", ["offset", "shift", "jitter", "rescale"])
+def test_one_sample_moves_as_one(name):
+    moved, given = MOVES[name](points(), generator()), points()
+    change = moved / given if name in STRETCHES else moved - given
+    torch.testing.assert_close(change, change[:1].expand_as(change), rtol=0, atol=1e-12)
+    assert (change[0] != (1 if name in STRETCHES else 0)).all()
