@@ -150,10 +150,14 @@ class Encoding(nn.Module, ABC):
             *sizes, coordinates=self.coordinates, reference=self.size, resolution=resolution, dtype=dtype, device=device
         )
 
+    def start(self) -> dict[str, Tensor]:
+        """What `initial` says, as a family of encodings adjusts it."""
+        return self.initial()
+
     def build(self, *, learned: bool) -> None:
         """Create what `initial` names: parameters if learned, buffers that are not saved otherwise."""
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
-        for name, value in self.initial().items():
+        for name, value in self.start().items():
             value = value.to(device=torch.get_default_device(), dtype=dtype)
             if learned:
                 self.register_parameter(name, nn.Parameter(value))
@@ -163,13 +167,13 @@ class Encoding(nn.Module, ABC):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw parameters anew and rebuild buffers, as at construction: the end of initialisation on the meta device."""
-        for name, value in self.initial().items():
+        for name, value in self.start().items():
             getattr(self, name).copy_(value)
 
     @torch.no_grad()
     def init_non_persistent_buffers(self) -> None:
         """Rebuild the buffers and leave parameters alone: for weights that were loaded after `to_empty()`."""
-        for name, value in self.initial().items() if self._buffers else ():
+        for name, value in self.start().items() if self._buffers else ():
             if name in self._buffers:
                 getattr(self, name).copy_(value)
 

@@ -18,8 +18,18 @@ from ropewalk.code import Rotation, Turn
 from ropewalk.encoding import Encoding, Shape, Traits, flag, positive, positive_number
 
 
+class PairShape(Shape, total=False):
+    """What every encoding of pairs takes besides."""
+
+    scale: float
+    interleaved: bool
+
+
 class Waves(Encoding):
-    """Pairs of channels turn by the scalar product of a wave vector and the position."""
+    """Pairs of channels turn by the scalar product of a wave vector and the position.
+
+    `initial` says frequencies or wave vectors; all of them are stretched by `scale`.
+    """
 
     def __init__(self, *, scale: float = 1.0, interleaved: bool = True, **shape: Unpack[Shape]) -> None:
         super().__init__(**shape)
@@ -29,6 +39,9 @@ class Waves(Encoding):
     @abstractmethod
     def waves(self) -> Tensor:
         """Wave vectors ([L] h P A), in the order of the pairs; h is 1 where heads share, and no L where layers do."""
+
+    def start(self) -> dict[str, Tensor]:
+        return {name: self.scale * value for name, value in self.initial().items()}
 
     @property
     def traits(self) -> Traits:

@@ -5,8 +5,8 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, flag, positive_number
-from ropewalk.rotary import Waves, along_axes
+from ropewalk.encoding import flag, positive_number
+from ropewalk.rotary import PairShape, Waves, along_axes
 
 
 class Axial(Waves):
@@ -50,11 +50,9 @@ class Axial(Waves):
         base: float | None = None,
         learned: bool = False,
         shared: bool = False,
-        interleaved: bool = True,
-        scale: float = 1.0,
-        **shape: Unpack[Shape],
+        **shape: Unpack[PairShape],
     ) -> None:
-        super().__init__(interleaved=interleaved, scale=scale, **shape)
+        super().__init__(**shape)
         self.learned, self.shared = flag("learned", learned), flag("shared", shared)
         self.base = None if self._random else positive_number("base", self.setting("base") if base is None else base)
         if self._random and base is not None:
@@ -68,8 +66,8 @@ class Axial(Waves):
         over = {"share": count, "width": self.head_dim / 2, "ends": max(count - 1, 1)}[self.setting("over")]
         lead = self.lead(shared=self.shared) if self.learned else (1,)
         if self.base is None:
-            return {"frequency": self.scale * spectra.first_quadrant(*lead, self.axes, count)}
-        return {"frequency": self.scale * spectra.geometric(count, self.base, over).repeat(*lead, self.axes, 1)}
+            return {"frequency": spectra.first_quadrant(*lead, self.axes, count)}
+        return {"frequency": spectra.geometric(count, self.base, over).repeat(*lead, self.axes, 1)}
 
     @property
     def _random(self) -> bool:

@@ -6,8 +6,8 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, Traits, flag, positive_number
-from ropewalk.rotary import Waves
+from ropewalk.encoding import Traits, flag, positive_number
+from ropewalk.rotary import PairShape, Waves
 
 
 class Mixed(Waves):
@@ -42,11 +42,9 @@ class Mixed(Waves):
         *,
         base: float | None = None,
         shared: bool = False,
-        interleaved: bool = True,
-        scale: float = 1.0,
-        **shape: Unpack[Shape],
+        **shape: Unpack[PairShape],
     ) -> None:
-        super().__init__(interleaved=interleaved, scale=scale, **shape)
+        super().__init__(**shape)
         if self.variant != "heo" and base is not None:
             raise ValueError(f"variant {self.variant} starts from random wave vectors: it takes no base, got {base}")
         self.base = positive_number("base", 10.0 if base is None else base) if self.variant == "heo" else None
@@ -59,9 +57,9 @@ class Mixed(Waves):
         lead, pairs = self.lead(shared=self.shared), self.head_dim // 2
         if self.base is not None:
             columns_first = spectra.random_frames(lead, pairs, self.axes, self.base)
-            return {"wave": self.scale * columns_first.flip(-1)}
+            return {"wave": columns_first.flip(-1)}
         fastest = 1.0 if self.variant == "van-de-geijn" else 2 * math.pi
-        return {"wave": self.scale * fastest * spectra.first_quadrant(*lead, pairs, self.axes)}
+        return {"wave": fastest * spectra.first_quadrant(*lead, pairs, self.axes)}
 
     def waves(self) -> Tensor:
         return self.wave

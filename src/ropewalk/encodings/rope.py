@@ -41,11 +41,11 @@ class RoPE(Waves):
         proportional: bool = False,
         learned: bool = False,
         shared: bool = False,
-        interleaved: bool = False,
         scale: float = 1.0,
+        interleaved: bool = False,
         **shape: Unpack[Shape],
     ) -> None:
-        super().__init__(interleaved=interleaved, scale=scale, **shape)
+        super().__init__(scale=scale, interleaved=interleaved, **shape)
         self.base = positive_number("base", base)
         self.rotary_dim = self.head_dim // 2 * 2 if rotary_dim is None else positive("rotary_dim", rotary_dim)
         self.proportional = flag("proportional", proportional)
@@ -57,7 +57,7 @@ class RoPE(Waves):
     def initial(self) -> dict[str, Tensor]:
         turned = self.rotary_dim // 2
         width = self.head_dim // 2 if self.proportional else turned
-        frequency = self.scale * spectra.geometric(turned, self.base, over=width)
+        frequency = spectra.geometric(turned, self.base, over=width)
         frequency = torch.cat([frequency, frequency.new_zeros(width - turned)])
         return {"frequency": frequency.repeat(*self.lead(shared=self.shared), 1) if self.learned else frequency[None]}
 

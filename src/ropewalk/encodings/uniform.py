@@ -5,8 +5,7 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape
-from ropewalk.rotary import Waves, along_axes
+from ropewalk.rotary import PairShape, Waves, along_axes
 
 
 class Uniform(Waves):
@@ -33,15 +32,15 @@ class Uniform(Waves):
 
     frequency: Tensor
 
-    def __init__(self, *, interleaved: bool = True, scale: float = 1.0, **shape: Unpack[Shape]) -> None:
-        super().__init__(interleaved=interleaved, scale=scale, **shape)
+    def __init__(self, **shape: Unpack[PairShape]) -> None:
+        super().__init__(**shape)
         if self.head_dim < 2 * self.axes:
             raise ValueError(f"uniform needs 2 channels an axis, head_dim of {2 * self.axes} or more, got {self.head_dim}")
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
         count = self.head_dim // (2 * self.axes)
-        frequency = self.scale * spectra.uniform(count, self.setting("frequency"))
+        frequency = spectra.uniform(count, self.setting("frequency"))
         return {"frequency": frequency.repeat(1, self.axes, 1)}
 
     def waves(self) -> Tensor:
