@@ -141,6 +141,7 @@ class Situation:
             None: None,
             "boolean": (normal(2, 1, n, m) > 0) | diagonal,
             "boolean-of-keys": normal(2, 1, 1, m) > -1,
+            "boolean-line": normal(m) > -1,
             "floating": normal(HEADS, n, m),
             "floating-of-keys": normal(m),
             "floating-of-samples": normal(2, 1, n, m).masked_fill((normal(2, 1, n, m) > 0) & ~diagonal, -math.inf),
@@ -158,7 +159,10 @@ SITUATIONS = {
     "few-queries": Situation(queries=3),
     "boolean": Situation(mask="boolean"),
     "boolean-of-keys-causal": Situation(mask="boolean-of-keys", causal=True, queries=6),
+    "boolean-of-keys": Situation(mask="boolean-of-keys"),
+    "boolean-line": Situation(mask="boolean-line"),
     "floating": Situation(mask="floating"),
+    "floating-of-keys": Situation(mask="floating-of-keys"),
     "floating-of-keys-causal": Situation(mask="floating-of-keys", causal=True),
     "floating-of-samples": Situation(mask="floating-of-samples"),
     "scale": Situation(scale=1.3),
@@ -185,23 +189,25 @@ def softmax_by_hand(method, encoding, situation, q, k, v, mask=None):
     mask = None if mask is None else mask.expand(2, HEADS, n, m)
     scale = 1 / math.sqrt(WIDTH) if situation.scale is None else situation.scale
     out = np.zeros((*q.shape[:3], v.shape[-1]))
-    for b, h, i in itertools.product(*map(range, q.shape[:3])):
+    for b, h in itertools.product(range(2), range(HEADS)):
         shared = h // (HEADS // KEY_HEADS)
-        p = q_positions[b][i - skip_q] if i >= skip_q else None
-        query = q[b, h, i] if p is None else method.turned(q[b, h, i], p, h, encoding)
-        weights = np.zeros(m)
-        for j in range(m):
-            r = k_positions[b][j - skip_k] if j >= skip_k else None
-            key = k[b, shared, j] if r is None else method.turned(k[b, shared, j], r, h, encoding)
-            logit = scale * sum(query * key) + (0.0 if p is None or r is None else method.bias(p, r, h, encoding))
-            seen = not situation.causal or m - 1 - j >= n - 1 - i  # places counted from the end
-            if mask is not None and mask.dtype is torch.bool:
-                seen = seen and mask[b, h, i, j].item()
-            elif mask is not None:
-                logit += mask[b, h, i, j].item()
-            weights[j] = math.exp(logit) if seen else 0.0
-        if weights.sum() > 0:
-            out[b, h, i] = weights @ v[b, shared] / weights.sum()
+        p, r = [None] * skip_q + q_positions[b], [None] * skip_k + k_positions[b]
+        queries = [x if at is None else method.turned(x, at, h, encoding) for x, at in zip(q[b, h], p, strict=True)]
+        keys = [x if at is None else method.turned(x, at, h, encoding) for x, at in zip(k[b, shared], r, strict=True)]
+        for i in range(n):
+            weights = np.zeros(m)
+            for j in range(m):
+                logit = scale * np.dot(queries[i], keys[j])
+                if p[i] is not None and r[j] is not None:
+                    logit += method.bias(p[i], r[j], h, encoding)
+                seen = not situation.causal or m - 1 - j >= n - 1 - i  # places counted from the end
+                if mask is not None and mask.dtype is torch.bool:
+                    seen = seen and mask[b, h, i, j].item()
+                elif mask is not None:
+                    logit += mask[b, h, i, j].item()
+                weights[j] = math.exp(logit) if seen else 0.0
+            if weights.sum() > 0:
+                out[b, h, i] = weights @ v[b, shared] / weights.sum()
     return torch.from_numpy(out)
 
 
@@ -264,7 +270,7 @@ def test_empty_batches_and_no_queries(method):
 
 def test_every_head_its_own_keys_or_one_key_for_all():
     situation, rope = Situation(causal=True), METHODS["rope"]
-    encoding, code, q, k, v = prepared(rope, situation)
+    _, code, q, k, v = prepared(rope, situation)
     own = rw.attend(q, k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1), code, causal=True)
     torch.testing.assert_close(own, rw.attend(q, k, v, code, causal=True), **DOUBLE)
     one = rw.attend(q, k[:, :1], v[:, :1], code, causal=True)
@@ -361,6 +367,7 @@ def plain_flex(monkeypatch):
         ("alibi", "causal"),
         ("alibi", "boolean-of-keys-causal"),
         ("alibi", "scale"),
+        ("alibi", "boolean-line"),
         ("alibi-2d", "prefix"),
         ("alibi-2d", "per-sample"),
         ("alibi-2d", "floating-of-samples"),
@@ -386,18 +393,15 @@ def test_flex_attention_is_a_softmax(method, situation):
 def test_flex_attention_with_its_kernels(method, situation):
     torch.compiler.reset()
     method, situation = METHODS[method], SITUATIONS[situation]
-    tokens = [x.float() for x in situation.tokens()]
-    encoding = method.build()
-    positions = [p.float() for p in situation.positions(encoding.axes)]
-    code = rw.create(**encoding.config())
-    code.load_state_dict(encoding.state_dict())
-    code = code(*positions).prefixed(*situation.prefix)
-    options = situation.options()
-    mask = None if options["mask"] is None else options["mask"].float()
-    mine = rw.attend(*tokens, code, kernel="flex", **{**options, "mask": mask})
-    want = softmax_by_hand(method, encoding, situation, *tokens, mask)
+    encoding, options = method.build(), situation.options()
+    q, k, v = (x.float() for x in situation.tokens())
+    positions = (p.float() for p in situation.positions(encoding.axes))
+    code = method.build().float()(*positions).prefixed(*situation.prefix)
+    options["mask"] = None if options["mask"] is None else options["mask"].float()
+    mine = rw.attend(q, k, v, code, kernel="flex", **options)
+    want = softmax_by_hand(method, encoding, situation, q, k, v, options["mask"])
     torch.testing.assert_close(mine.double(), want, **SINGLE)
-    torch.testing.assert_close(mine, rw.attend(*tokens, code, **{**options, "mask": mask}), **SINGLE)
+    torch.testing.assert_close(mine, rw.attend(q, k, v, code, **options), **SINGLE)
 
 
 @torch.no_grad()

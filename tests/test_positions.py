@@ -483,10 +483,18 @@ def test_perturbation_of_the_code_has_half_the_deviation_and_is_clamped(step):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_small_perturbation_has_no_outliers(dtype):
-    """Coarse draws reach the end of the unit interval, whose image under the inverse of erf is infinite."""
+    """Coarse draws would reach the end of the unit interval, whose image under the inverse of erf is infinite."""
     moved = moves_of(1.0, dtype, sigma=0.01)
     assert moved.abs().max() < 0.06
     assert moved.float().std(dim=0).tolist() == pytest.approx([0.01] * 2, rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_lowest_draw_is_no_outlier_either(dtype, monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda shape, dtype, **_: torch.zeros(shape, dtype=dtype))
+    moved = places.perturb(torch.zeros(1, 2, dtype=dtype), 1.0, sigma=0.01)
+    assert moved.max() < -0.04
+    assert moved.min() > -0.09
 
 
 def test_half_precision_keeps_the_law():

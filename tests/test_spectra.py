@@ -221,6 +221,10 @@ def test_spans_of_the_literature(waves, line, fastest, slowest):
     assert spans.shape == waves.shape[:-1]
     assert spans.max().item() == pytest.approx(fastest, rel=PRINTED)
     assert spans.min().item() == pytest.approx(slowest, rel=PRINTED)
+    elsewhere = square(np.linspace(5, 7, 9))
+    torch.testing.assert_close(
+        spectra.span(spectra.with_span(waves, elsewhere, spans.max().item()), elsewhere), spans, rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from torch.utils import _pytree as pytree
 from ropewalk.code import Code
 
 
+LARGE = 1 << 24
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -30,7 +33,8 @@ def attend(
     from the end: with fewer queries than keys, the last query sees all. `scale` defaults to 1/√D.
 
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
-            "auto" takes flex on CUDA where it spares the dense mask: a code with a bias, no dropout.
+            "auto" takes flex on CUDA where it spares a large dense mask, of 2^24 logits or more: a code with a bias,
+            no dropout, not float64. The first such call compiles for some seconds.
 
     A query that may look at nothing gets zeros.
     """
@@ -40,9 +44,9 @@ def attend(
     if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
-    _check_mask(mask, (*q.shape[:3], k.shape[2]))
+    mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
     q, k = code.qk(q, k)
-    if kernel == "flex" or (kernel == "auto" and q.is_cuda and not dropout and code.score_mod(q.shape[1]) is not None):
+    if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code)):
         if dropout:
             raise ValueError("flex attention has no dropout: use kernel='sdpa'")
         return _flex(q, k, v, code, mask, causal, scale)
@@ -54,14 +58,20 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, added, scale=scale, dropout_p=dropout, enable_gqa=grouped)
 
 
-def _check_mask(mask: Tensor | None, full: tuple[int, ...]) -> None:
-    if mask is None:
-        return
+def _spares(q: Tensor, k: Tensor, code: Code) -> bool:
+    """Whether flex attention spares a dense mask that is worth a compilation."""
+    large = q.shape[:-1].numel() * k.shape[2] >= LARGE
+    return q.is_cuda and q.dtype is not torch.float64 and large and code.score_mod(q.shape[1]) is not None
+
+
+def _checked(mask: Tensor, full: tuple[int, ...]) -> Tensor:
+    """The mask with all four dimensions."""
     if not (mask.dtype is torch.bool or mask.is_floating_point()):
         raise ValueError(f"mask must be boolean, True where a query may look, or floating, got {mask.dtype}")
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
-    if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
+    if mask.ndim > 4 or any(size not in (1, whole) for size, whole in sizes):
         raise ValueError(f"mask must broadcast to (B, H, N, M) = {full}, got {tuple(mask.shape)}")
+    return mask[(None,) * (4 - mask.ndim)]
 
 
 def _dense(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, causal: bool) -> Tensor:
