@@ -10,7 +10,6 @@ from torch.utils import _pytree as pytree
 
 from ropewalk.code import Code
 
-
 LARGE = 1 << 24
 
 

@@ -276,19 +276,25 @@ class Bias(Code):
         bias = bias.repeat_interleave(q.shape[1] // bias.shape[-3], dim=-3)
         return F.pad(bias, (self.k_prefix, 0, self.q_prefix, 0))
 
-    def score_mod(self, heads: int) -> Callable[..., Tensor]:
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         self._one_layer()
-        group = heads // self.table.shape[0]
-        batched = (self.q_positions.ndim == 3, self.k_positions.ndim == 3)
-        axes = range(self.q_positions.shape[-1])
+        self._check(q.shape, k.shape)
+        return q, k
 
-        def place(positions: Tensor, batched: bool, batch: Tensor, token: Tensor) -> list[Tensor]:
-            return [positions[batch, token, axis] if batched else positions[token, axis] for axis in axes]
+    def score_mod(self, heads: int) -> Callable[..., Tensor] | None:
+        self._one_layer()
+        if 0 in (self.q_positions.shape[-2], self.k_positions.shape[-2]):
+            return None  # nothing but prefix
+        group = heads // self.table.shape[0]
+        queries, keys = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
+        axes = tuple(range(self.q_positions.shape[-1]))  # a range would be traced as a number that changes
+
+        def place(positions: Tensor, batch: Tensor, token: Tensor) -> list[Tensor]:
+            return [positions[batch, token, axis] if positions.ndim == 3 else positions[token, axis] for axis in axes]
 
         def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
             i, j = i - self.q_prefix, j - self.k_prefix
-            query = place(self.q_positions, batched[0], batch, i.clamp(min=0))
-            key = place(self.k_positions, batched[1], batch, j.clamp(min=0))
+            query, key = place(queries, batch, i.clamp(min=0)), place(keys, batch, j.clamp(min=0))
             bias = self.rule(self.table, head // group, query, key)
             return score + torch.where((i >= 0) & (j >= 0), bias, torch.zeros_like(bias)).to(score.dtype)
 
