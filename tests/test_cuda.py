@@ -79,6 +79,7 @@ def test_auto_takes_flex_only_for_a_large_bias(monkeypatch):
     assert taken == ["flex"]
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize("name", ["rope", "mixed", "spherical", "liere", "alibi", "learned-ape"])
 def test_inductor(name):
     torch.compiler.reset()
