@@ -78,7 +78,7 @@ def lost_by_distance(p, r, head, encoding):
 
 def entry_of_bucket(p, r, head, encoding):
     """8 buckets to a distance of 20: half of them for keys ahead, the two nearest of each half exact."""
-    distance, bucket = abs(r[0] - p[0]), 4 if r[0] > p[0] else 0
+    distance, bucket = abs(r[0] - p[0]), 4 if r[0] - p[0] >= 1 else 0
     if distance < 2:
         bucket += int(distance)
     else:

@@ -161,14 +161,14 @@ def test_list_json_says_what_the_classes_say(capsys):
 
 
 def test_show(capsys):
-    status, out, err = run(capsys, "show", "spherical", "size=3,5", "learned=true", "variant=van-de-geijn-paper")
-    encoding = rw.create("spherical", head_dim=48, heads=8, size=(3, 5), learned=True, variant="van-de-geijn-paper")
+    status, out, err = run(capsys, "show", "spherical", "size=3,5", "learned=true")
+    encoding = rw.create("spherical", head_dim=48, heads=8, size=(3, 5), learned=True)
     assert (status, err) == (0, "")
     assert out.startswith("Spherical, arXiv:2511.08368\n\nSpherical RoPE of arXiv 2511.08368")
     assert "both read [-pi, pi]" in out
     for words in (repr(encoding), "256 parameters", "frequency (8, 16, 2)", "relative=[false, true]", "pi: from -pi to pi"):
         assert words in out
-    assert "van-de-geijn-paper (this one)" in out
+    assert "van-de-geijn (this one)" in out
     config = next(line for line in out.splitlines() if line.startswith("config"))
     assert json.loads(config.removeprefix("config")) == encoding.config()
 

@@ -428,12 +428,12 @@ def test_bias_passes_gradients_to_its_table_and_positions():
 @pytest.mark.parametrize(
     ("side", "shape", "wanted"),
     [
-        ("q", (2, 4, 5, 7), r"heads, 4, 7\) with heads a multiple of 2"),
-        ("q", (2, 4, 4, 6), r"heads, 4, 7\) with heads a multiple of 2"),
-        ("q", (2, 3, 4, 7), r"heads, 4, 7\) with heads a multiple of 2"),
-        ("q", (4, 4, 7), r"heads, 4, 7\) with heads a multiple of 2"),
-        ("k", (2, 2, 4, 7), r"heads, 6, 7\) with heads a multiple of 2"),
-        ("k", (2, 1, 6, 7), r"heads, 6, 7\) with heads a multiple of 2"),
+        ("q", (2, 4, 5, 7), r"a multiple of 2 heads, 4, 7\)"),
+        ("q", (2, 4, 4, 6), r"a multiple of 2 heads, 4, 7\)"),
+        ("q", (2, 3, 4, 7), r"a multiple of 2 heads, 4, 7\)"),
+        ("q", (4, 4, 7), r"a multiple of 2 heads, 4, 7\)"),
+        ("k", (2, 2, 4, 7), r"a multiple of 2 heads, 6, 7\)"),
+        ("k", (2, 1, 6, 7), r"a multiple of 2 heads, 6, 7\)"),
     ],
 )
 def test_rotary_shapes(kind, side, shape, wanted):
@@ -463,8 +463,8 @@ def test_offset_shapes(shape):
 @pytest.mark.parametrize(
     ("q", "k", "message"),
     [
-        ((2, 4, 5, 7), (2, 4, 6, 7), "q and k must have 4 and 6 tokens, got 5 and 6"),
-        ((2, 4, 4, 7), (2, 4, 4, 7), "q and k must have 4 and 6 tokens, got 4 and 4"),
+        ((2, 4, 5, 7), (2, 4, 6, 7), r"q must be \(B, heads, 4, channels\), got \(2, 4, 5, 7\)"),
+        ((2, 4, 4, 7), (2, 4, 4, 7), r"k must be \(B, heads, 6, channels\), got \(2, 4, 4, 7\)"),
         ((2, 3, 4, 7), (2, 3, 6, 7), "q must have a multiple of 2 heads, got 3"),
     ],
 )

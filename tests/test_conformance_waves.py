@@ -267,7 +267,8 @@ def test_shared_waves(case):
 @pytest.mark.parametrize(("options", "width", "turns"), [({}, 14, 7), ({"rotary_dim": 6, "proportional": True}, 14, 3)])
 def test_learned_rope_starts_as_rope(options, width, turns):
     encoding = rw.create("rope", head_dim=14, heads=HEADS, learned=True, layers=3, **options)
-    assert_close(encoding.frequency, rope_waves(width, turns, 10000.0)[:, :, 0].expand(3, HEADS, -1))
+    assert encoding.frequency.shape[-1] == turns
+    assert_close(encoding.waves()[..., 0], rope_waves(width, turns, 10000.0)[:, :, 0].expand(3, HEADS, -1))
 
 
 @pytest.mark.parametrize("variant", [variant for variant in VARIANTS["axial"] if variant != "van-de-geijn"])

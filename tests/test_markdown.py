@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import mypy.api
 import pytest
 
 import ropewalk as rw
@@ -34,6 +35,12 @@ def test_the_readme_lists_only_what_there_is():
     table = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     assert len(table) > 10
     assert set(table) <= set(rw.names())
+
+
+def test_the_worked_example_passes_the_type_checker(tmp_path):
+    (tmp_path / "kerple.py").write_text(blocks(ROOT / "CONTRIBUTING.md")[0])
+    out, _, status = mypy.api.run(["--config-file", str(ROOT / "pyproject.toml"), str(tmp_path / "kerple.py")])
+    assert status == 0, out
 
 
 def test_the_pages_with_code_are_these():

@@ -86,6 +86,75 @@ class CachesWithoutBase(rw.RoPE):
         return self.cache.setdefault(tuple(q.flatten().tolist()), super().encode(q, k))
 
 
+@rejected_by(testing.check_pure, **SMALL)
+class CachesInInference(rw.RoPE):
+    """A cache that only runs without gradients fill, by length."""
+
+    def encode(self, q, k):
+        if torch.is_grad_enabled():
+            return super().encode(q, k)
+        cache = self.__dict__.setdefault("cache", {})
+        return cache.setdefault((q.shape, None if k is None else k.shape), super().encode(q, k))
+
+
+@rejected_by(testing.check_pure, **SMALL)
+class ScalesInEvaluation(rw.Axial):
+    def encode(self, q, k):
+        return super().encode(q if self.training else q / 2, k if self.training or k is None else k / 2)
+
+
+@rejected_by(testing.check_settings, **SMALL)
+class LooksBothWays(rw.T5Bias):
+    """`bidirectional` taken and not used."""
+
+    def __init__(self, *, bidirectional=True, **options):
+        super().__init__(**options)
+        self.bidirectional = bidirectional
+
+
+@rejected_by(testing.check_settings, **SMALL)
+class IgnoresItsVariant(rw.Uniform):
+    def initial(self):
+        return {"frequency": torch.ones(1, 2, 3, dtype=torch.float64)}
+
+
+@rejected_by(testing.check_decoding, **SMALL)
+class ScalesByTheKeys(rw.ALiBi):
+    """Distances measured by the extent of the keys that are there."""
+
+    def encode(self, q, k):
+        code = super().encode(q, k)
+        return replace(code, table=code.table / (1 + code.k_positions.amax()))
+
+
+@rejected_by(testing.check_batch, **SMALL)
+class ReadsTheFirstKeys(rw.RoPE):
+    """Keys of all samples where the first sample's are."""
+
+    def encode(self, q, k):
+        return super().encode(q, k[0] if k is not None and k.ndim == 3 else k)
+
+
+@rejected_by(testing.check_integers, **SMALL)
+class CountsIntegerKeysFromOne(rw.RoPE):
+    def _coordinates(self, name, positions):
+        late = name == "key_positions" and not positions.is_floating_point()
+        return super()._coordinates(name, positions + 1 if late else positions)
+
+
+@rejected_by(testing.check_grid, **PLANE)
+class ReadsColumnsFirst(rw.Axial):
+    def grid(self, *sizes, **options):
+        return super().grid(*sizes, **options).unflatten(0, sizes).transpose(0, 1).flatten(0, 1)
+
+
+@rejected_by(testing.check_grid, **PLANE)
+class KnowsOneResolution(rw.Axial):
+    def grid(self, *sizes, resolution="extrapolate", **options):
+        super().grid(*sizes, resolution=resolution)
+        return super().grid(*sizes, **options)
+
+
 @rejected_by(testing.check_decoding, **SMALL)
 class CountsTokens(rw.RoPE):
     """Places counted from the start of the call, whatever the positions say."""
@@ -112,13 +181,11 @@ class CountsIntegersFromOne(rw.RoPE):
         return super()._coordinates(name, positions if positions.is_floating_point() else positions + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PrefixLast(rw.Rotation):
     def prefixed(self, q=0, k=0):
-        padded = {"q_angle": F.pad(self.q_angle, (0, 0, 0, q))}
-        if self.k_angle is not None:
-            padded["k_angle"] = F.pad(self.k_angle, (0, 0, 0, k))
-        return replace(self, **padded)
+        k_angle = self.q_angle if self.k_angle is None else self.k_angle
+        return replace(self, q_angle=F.pad(self.q_angle, (0, 0, 0, q)), k_angle=F.pad(k_angle, (0, 0, 0, k)))
 
 
 @rejected_by(testing.check_prefix, **SMALL)
@@ -142,12 +209,84 @@ class BiasesThePrefix(rw.ALiBi):
         return PrefixAtZero(**vars(super().encode(q, k)))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrefixOffset(rw.Offset):
+    def prefixed(self, q=0, k=0):
+        return replace(self, offset=F.pad(self.offset, (0, 0, 0, q)))
+
+
 @rejected_by(testing.check_prefix, **PLANE)
 class OffsetsThePrefix(rw.LearnedAPE):
     def encode(self, q, k):
+        return PrefixOffset(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SwapsPrefixes(rw.Bias):
+    def scores(self, q, k):
+        late = self.q_prefix - self.k_prefix
+        return super().scores(q, k).roll((-late, late), (-2, -1))
+
+
+@rejected_by(testing.check_prefix, **SMALL)
+class SwapsItsPrefixes(rw.ALiBi):
+    def encode(self, q, k):
+        return SwapsPrefixes(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LastPrefixWins(rw.Rotation):
+    def prefixed(self, q=0, k=0):
+        return replace(self, q_prefix=q, k_prefix=k)
+
+
+@rejected_by(testing.check_prefix, **SMALL)
+class ForgetsTheFirstPrefix(rw.RoPE):
+    def encode(self, q, k):
+        return LastPrefixWins(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OtherSign(rw.Bias):
+    def score_mod(self, heads):
+        modify = super().score_mod(heads)
+        return lambda score, *where: 2 * score - modify(score, *where)
+
+
+@rejected_by(testing.check_score_mod, **SMALL)
+class FlexesTheOtherWay(rw.ALiBi):
+    """Right as a dense mask, wrong inside flex attention."""
+
+    def encode(self, q, k):
+        return OtherSign(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoModification(rw.Bias):
+    def score_mod(self, heads):
+        return None
+
+
+@rejected_by(testing.check_score_mod, **SMALL)
+class FlexesWithoutBias(rw.ALiBi):
+    def encode(self, q, k):
+        return NoModification(**vars(super().encode(q, k)))
+
+
+@rejected_by(testing.check_layers, **SMALL)
+class OneParameterForAllLayers(rw.Mixed):
+    def lead(self, *, shared=False):
+        return (1 if shared else self.own_heads,)
+
+
+@rejected_by(testing.check_layers, **SMALL)
+class WrongOnlyInBatches(rw.Mixed):
+    """Right for one layer, right for one grid, wrong for several layers of samples with positions of their own."""
+
+    def encode(self, q, k):
         code = super().encode(q, k)
-        code.__dict__["prefixed"] = lambda q=0, k=0: replace(code, offset=F.pad(code.offset, (0, 0, 0, q)))
-        return code
+        layered = self.layers is not None and q.ndim == 3
+        return replace(code, q_angle=code.q_angle[:, :1].expand_as(code.q_angle)) if layered else code
 
 
 @rejected_by(testing.check_layers, testing.check_gradients, **SMALL, layers=3)
@@ -262,6 +401,9 @@ class FollowsCasts(rw.Mixed):
 
     _apply = nn.Module._apply
 
+    def _dtype(self):
+        return self.wave.dtype
+
     def encode(self, q, k):
         return super().encode(q.to(self.wave.dtype), None if k is None else k.to(self.wave.dtype))
 
@@ -281,6 +423,19 @@ class MultipliesMatrices(rw.RoPE):
     def encode(self, q, k):
         code = super().encode(q, None)
         return replace(code, q_angle=(q @ self.waves().mT[0].to(q.dtype)).unsqueeze(-3), k_angle=None)
+
+
+@dataclass(frozen=True)
+class ProductOfMatrices(Distance):
+    def __call__(self, slope, head, query, key):
+        distance = super().__call__(torch.ones_like(slope), head, query, key)
+        return distance * (0.3 * slope[:, None] @ torch.ones_like(slope)[None])[head, 0].to(distance.dtype) / 0.3
+
+
+@rejected_by(testing.check_autocast, **SMALL)
+class MultipliesMatricesInScores(rw.ALiBi):
+    def encode(self, q, k):
+        return replace(super().encode(q, k), rule=ProductOfMatrices())
 
 
 # Numerics
@@ -365,6 +520,12 @@ class BuildsATableOfFixedLength(rw.RoPE):
         return super().encode(q + torch.tensor([0.0] * q.shape[-2], dtype=q.dtype).unsqueeze(-1), k)
 
 
+@rejected_by(testing.check_transforms, **SMALL)
+class LooksAtSamples(rw.RoPE):
+    def encode(self, q, k):
+        return super().encode(q / 2 if not torch.compiler.is_compiling() and bool(q.max() > 100) else q, k)
+
+
 # Laws
 
 
@@ -391,6 +552,27 @@ class ClaimsToBeOblique(Claims, rw.Axial):
 @rejected_by(testing.check_traits, **SMALL)
 class ClaimsNotToBeOblique(Claims, rw.Spherical):
     claims: ClassVar = {"oblique": False}
+
+
+@rejected_by(testing.check_traits, **SMALL)
+class ClaimsNotToBeRotary(Claims, rw.RoPE):
+    claims: ClassVar = {"rotary": False}
+
+
+@rejected_by(testing.check_isometric, **SMALL)
+class ClaimsNotToBeIsometric(Claims, rw.RoPE):
+    claims: ClassVar = {"isometric": False}
+
+
+@rejected_by(testing.check_monotone, **SMALL)
+class ClaimsNotToBeMonotone(Claims, rw.ALiBi):
+    claims: ClassVar = {"monotone": False}
+
+
+@rejected_by(testing.check_relative, testing.check_distinct, **SMALL)
+class ClampsNegatives(rw.RoPE):
+    def encode(self, q, k):
+        return super().encode(q.clamp(min=0), None if k is None else k.clamp(min=0))
 
 
 @rejected_by(testing.check_relative, **PLANE, block=4)

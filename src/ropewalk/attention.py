@@ -40,7 +40,7 @@ def attend(
     code = Code() if code is None else code
     if kernel not in ("auto", "sdpa", "flex"):
         raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
-    if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[1] % k.shape[1]:
+    if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))

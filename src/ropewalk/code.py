@@ -12,26 +12,33 @@ Of an encoding made with `layers=`, the code carries all layers and `code[i]` is
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from ropewalk import ops
-
-STATIC = frozenset({"layers", "q_prefix", "k_prefix", "head_dim", "interleaved", "rule"})
+from ropewalk import ops, tree
+from ropewalk.tree import STATIC
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Code:
-    """Does nothing: the code of a model without positions, and the base of all others."""
+    """Does nothing: the code of a model without positions, and the base of all others.
 
-    layers: int | None = None
-    q_prefix: int = 0
-    k_prefix: int = 0
+    Every kind of code is a pytree whose leaves are its tensors. `q_heads` and `k_heads`, where given, are the numbers of
+    heads that tables with rows for several heads insist on.
+    """
+
+    layers: int | None = field(default=None, metadata=STATIC)
+    q_prefix: int = field(default=0, metadata=STATIC)
+    k_prefix: int = field(default=0, metadata=STATIC)
+    q_heads: int | None = field(default=None, metadata=STATIC)
+    k_heads: int | None = field(default=None, metadata=STATIC)
+
+    def __init_subclass__(cls) -> None:
+        tree.register(cls)
 
     def tokens(self, x: Tensor) -> Tensor:
         """Act on the tokens (B N C) before the first block."""
@@ -70,7 +77,7 @@ class Code:
     def __getitem__(self, layer: int) -> "Code":
         """The code of one layer. Its `tokens` is the identity, so that no offset is added twice."""
         layer = self._layer_index(layer)
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         changes: dict[str, Any] = {name: value[layer] for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, layers=None, **changes)
 
@@ -80,6 +87,15 @@ class Code:
         if not -self.layers <= layer < self.layers:
             raise IndexError(f"layer {layer} of a code of {self.layers} layers")
         return layer % self.layers
+
+    def _fits(self, side: str, rows: int, heads: int) -> bool:
+        """Whether a table with rows for so many heads serves `heads` heads; keys may come repeated for each query."""
+        counts = (self.q_heads,) if side == "q" else (self.k_heads, self.q_heads)
+        return heads in counts if rows > 1 and counts[0] is not None else heads % rows == 0
+
+    def _wanted(self, side: str, rows: int) -> str:
+        count = self.q_heads if side == "q" else self.k_heads
+        return "heads" if rows == 1 else f"a multiple of {rows} heads" if count is None else f"{count} heads"
 
     def _one_layer(self) -> None:
         if self.layers is not None:
@@ -111,7 +127,7 @@ class Rotary(Code, ABC):
     kind: ClassVar[str]
     trailing: ClassVar[int]
 
-    head_dim: int
+    head_dim: int = field(metadata=STATIC)
 
     @abstractmethod
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
@@ -144,9 +160,10 @@ class Rotary(Code, ABC):
         for side, x in xs.items():
             *lead, heads, tokens = self._table(side).shape[: -self.trailing]
             batch, tokens = _batch(lead), tokens + getattr(self, f"{side}_prefix")
-            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim) and not x.shape[1] % heads
-            if not right or (batch is not None and x.shape[0] != batch):
-                shape = f"({_any(batch)}, heads, {tokens}, {self.head_dim}) with heads a multiple of {heads}"
+            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim)
+            right = right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])
+            if not right:
+                shape = f"({_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
                 raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
         return self._turn(xs)
 
@@ -180,7 +197,7 @@ class Rotation(Rotary):
     k_angle: Tensor | None = None
     q_gain: Tensor | None = None
     k_gain: Tensor | None = None
-    interleaved: bool
+    interleaved: bool = field(metadata=STATIC)
 
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
         angles = [self._table(side) for side in xs]
@@ -261,7 +278,7 @@ class Bias(Code):
     builds one. Tokens of the prefix get 0.
     """
 
-    rule: Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], Tensor]
+    rule: Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], Tensor] = field(metadata=STATIC)
     table: Tensor  # ([L] h ...)
     q_positions: Tensor  # ([B] n A)
     k_positions: Tensor  # ([B] m A)
@@ -273,7 +290,7 @@ class Bias(Code):
         queries = list(self.q_positions[..., None, :, None, :].unbind(-1))  # ([B] 1 n 1)
         keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
         bias = self.rule(self.table, heads, queries, keys)
-        bias = bias.repeat_interleave(q.shape[1] // bias.shape[-3], dim=-3)
+        bias = bias.unsqueeze(-3).expand(*bias.shape[:-2], q.shape[1] // bias.shape[-3], -1, -1).flatten(-4, -3)
         return F.pad(bias, (self.k_prefix, 0, self.q_prefix, 0))
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,15 +321,12 @@ class Bias(Code):
         return replace(self, layers=None, table=self.table[self._layer_index(layer)])
 
     def _check(self, q: torch.Size, k: torch.Size) -> None:
-        counts = (self.q_prefix + self.q_positions.shape[-2], self.k_prefix + self.k_positions.shape[-2])
-        if (q[-2], k[-2]) != counts:
-            raise ValueError(f"q and k must have {counts[0]} and {counts[1]} tokens, got {q[-2]} and {k[-2]}")
-        for name, positions in (("q", self.q_positions), ("k", self.k_positions)):
-            batch = _batch(positions.shape[:-2])
-            if batch is not None and q[0] != batch:
-                raise ValueError(f"{name} has positions for a batch of {batch}, got a batch of {q[0]}")
-        if q[-3] % self.table.shape[0]:
-            raise ValueError(f"q must have a multiple of {self.table.shape[0]} heads, got {q[-3]}")
+        for name, shape, positions in (("q", q, self.q_positions), ("k", k, self.k_positions)):
+            batch, tokens = _batch(positions.shape[:-2]), getattr(self, f"{name}_prefix") + positions.shape[-2]
+            if len(shape) != 4 or shape[2] != tokens or (batch is not None and shape[0] != batch):
+                raise ValueError(f"{name} must be ({_any(batch)}, heads, {tokens}, channels), got {tuple(shape)}")
+        if not self._fits("q", self.table.shape[0], q[1]):
+            raise ValueError(f"q must have {self._wanted('q', self.table.shape[0])}, got {q[1]}")
 
 
 def _batch(lead: Sequence[int]) -> int | None:
@@ -324,19 +338,4 @@ def _any(batch: int | None) -> int | str:
     return "B" if batch is None else batch
 
 
-def _register(kind: type[Code]) -> None:
-    """Make a code a pytree: its tensors are leaves, everything else is structure."""
-    leaves = [field.name for field in fields(kind) if field.name not in STATIC]
-    static = [field.name for field in fields(kind) if field.name in STATIC]
-
-    def flatten(code: Code) -> tuple[list[Any], tuple[Any, ...]]:
-        return [getattr(code, name) for name in leaves], tuple(getattr(code, name) for name in static)
-
-    def unflatten(values: Any, context: tuple[Any, ...]) -> Code:
-        return kind(**dict(zip(leaves, values, strict=True)), **dict(zip(static, context, strict=True)))
-
-    pytree.register_pytree_node(kind, flatten, unflatten, serialized_type_name=f"ropewalk.{kind.__name__}")
-
-
-for _kind in (Code, Offset, Rotation, Sphere, Turn, Bias):
-    _register(_kind)
+tree.register(Code)

@@ -2,9 +2,10 @@
 
 import inspect
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Required, Self, TypedDict
 
 import torch
@@ -26,6 +27,7 @@ class Traits:
     oblique    some channels answer to a mixture of axes
     isotropic  permuting the axes changes nothing
     monotone   scores fall as the key moves away
+    signed     negative positions are as good as positive ones
     reach      the largest |position| up to which its float32 arithmetic keeps every other promise
     """
 
@@ -38,6 +40,7 @@ class Traits:
     oblique: bool = False
     isotropic: bool = False
     monotone: bool = False
+    signed: bool = True
     reach: float = 1e6
 
 
@@ -130,22 +133,25 @@ class Encoding(nn.Module, ABC):
         Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
         """
         k = None if key_positions is None else self._coordinates("key_positions", key_positions)
-        return self.encode(self._coordinates("positions", positions), k)
+        code = self.encode(self._coordinates("positions", positions), k)
+        return replace(code, q_heads=self.heads, k_heads=self.own_heads)
 
     def grid(
         self,
         *sizes: int,
         resolution: str = "extrapolate",
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """Positions of a grid, (N, axes), in the coordinates that this encoding was made for.
+        """Positions of a grid, (N, axes), in the coordinates that this encoding was made for, and on its device.
 
         `size`, the training grid, is the yardstick: a larger grid goes beyond it ("extrapolate") or is squeezed
         into it ("rescale"). Without `size` the grid is its own yardstick.
         """
         if len(sizes) != self.axes:
             raise ValueError(f"this encoding has {self.axes} axes: its grid needs as many sizes, got {sizes}")
+        dtype = self._dtype() if dtype is None else dtype
+        device = next((tensor.device for tensor in self._tensors()), None) if device is None else device
         return places.grid(
             *sizes, coordinates=self.coordinates, reference=self.size, resolution=resolution, dtype=dtype, device=device
         )
@@ -223,17 +229,25 @@ class Encoding(nn.Module, ABC):
     def _coordinates(self, name: str, positions: Tensor) -> Tensor:
         """Positions as at least float32, ([B] N A), checked."""
         p = places.as_coordinates(name, positions, self.axes)
-        dtype = torch.promote_types(p.dtype, torch.float32)
-        for tensor in (*self.parameters(), *self.buffers()):
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        return p.to(dtype)
+        return p.to(torch.promote_types(p.dtype, self._dtype()))
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self.parameters(), *self.buffers()]
+
+    def _dtype(self) -> torch.dtype:
+        """What it computes in. Casts cannot narrow it; sharding, or a state dict that is assigned, can."""
+        for tensor in self._tensors():
+            if torch.promote_types(tensor.dtype, torch.float32) != tensor.dtype:
+                advice = "keep it in float32: call .float(), and shard or replicate it without mixed precision"
+                raise ValueError(f"{self.name} computes in float32 or better, but holds {tensor.dtype}; {advice}")
+        return max((tensor.dtype for tensor in self._tensors()), key=lambda d: d.itemsize, default=torch.float32)
 
 
 def positive(name: str, value: int) -> int:
     """`value` if it is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return value
+    return operator.index(value)
 
 
 def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
@@ -284,5 +298,5 @@ def parameters_of(kind: type[Encoding]) -> dict[str, inspect.Parameter]:
 
 
 def _at_least_float32(before: Tensor, after: Tensor) -> Tensor:
-    narrow = after.is_floating_point() and torch.promote_types(after.dtype, torch.float32) != after.dtype
+    narrow = after.is_floating_point() and after.dtype.itemsize < 4
     return before.to(after.device) if narrow else after

@@ -176,9 +176,15 @@ def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
         return positions.unsqueeze(-1)
     if positions.ndim not in (2, 3) or shape[-1] != axes:
         raise ValueError(f"floating {name} must be (N, {axes}) or (B, N, {axes}), got {shape}")
-    if positions.device.type == "cpu" and type(positions) is Tensor and not torch.compiler.is_compiling():
+    if readable(positions):
         validate(positions)
     return positions
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether looking at its values costs nothing and breaks nothing: eager, on the CPU, and not under a transform."""
+    plain = tensor.device.type == "cpu" and type(tensor) is Tensor and not torch.compiler.is_compiling()
+    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def _points(positions: Tensor) -> Tensor:

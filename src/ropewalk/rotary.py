@@ -60,7 +60,7 @@ class Waves(Encoding):
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
-        waves = self._all_layers(self.waves()).detach().mT  # ([L] h A P)
+        waves = self._all_layers(self.waves()).mT  # ([L] h A P)
         total = waves.new_zeros(*waves.shape[:-1], self.head_dim, self.head_dim)
         pairs = waves.shape[-1]
         for pair in range(pairs):
@@ -113,7 +113,7 @@ class Exponentials(Encoding):
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
-        blocks = self.blocks().detach()
+        blocks = self.blocks()
         total = blocks.new_zeros(*blocks.shape[:-3], self.head_dim, self.head_dim)
         for group in range(blocks.shape[-3]):
             channels = slice(group * self.block, (group + 1) * self.block)
@@ -147,7 +147,7 @@ def _combine(positions: Tensor, factors: Tensor, trailing: int, layered: bool) -
     """Sum over axes of position times factor: ([B] N A) and ([L] h *trailing A) to ([L] [B] h N *trailing).
 
     One product and one sum at a time, in the order of the axes: no matrix product, which autocast would round to
-    bfloat16, and an error of at most |p · w| 2^-23 for two axes.
+    bfloat16, and an error of at most 2^-23 of the sum of |p_a w_a| for two axes, half as much again for each more.
     """
     p = positions.unsqueeze(-3)[(..., *[None] * trailing, slice(None))]  # ([B] 1 N *1 A)
     f = factors.unsqueeze(-2 - trailing)  # ([L] h 1 *trailing A)

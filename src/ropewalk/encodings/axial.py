@@ -54,6 +54,8 @@ class Axial(Waves):
     ) -> None:
         super().__init__(**shape)
         self.learned, self.shared = flag("learned", learned), flag("shared", shared)
+        if shared and not learned:
+            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
         self.base = None if self._random else positive_number("base", self.setting("base") if base is None else base)
         if self._random and base is not None:
             raise ValueError(f"learned frequencies of variant {self.variant} are drawn from U(0, 1): no base, got {base}")

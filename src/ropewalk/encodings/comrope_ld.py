@@ -42,6 +42,8 @@ class ComRoPELD(Exponentials):
     ) -> None:
         super().__init__(block=block, shared=shared, **shape)
         self.std = not_negative("std", std)
+        if shared and self.variant == "yu-code":
+            raise ValueError("variant yu-code has one theta for all heads and a P for each: shared=True goes with yu")
         self.build(learned=True)
 
     def initial(self) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ropewalk.code import Offset
 from ropewalk.encoding import Encoding, Shape, Traits, one_of, positive
+from ropewalk.positions import readable
 
 
 class LearnedAPE(Encoding):
@@ -77,11 +78,10 @@ class LearnedAPE(Encoding):
         return entries.clamp(0, n - 1).long(), weight
 
     def _inside(self, p: Tensor) -> Tensor:
-        low, high = -0.5, torch.tensor(self._sizes, dtype=p.dtype, device=p.device) - 0.5
-        held = torch.minimum(p.clamp(min=low), high)
+        held = torch.stack([p[..., axis].clamp(-0.5, n - 0.5) for axis, n in enumerate(self._sizes)], dim=-1)
         if self.outside == "clamp":
             return held
-        if p.device.type == "cpu" and type(p) is Tensor and not torch.compiler.is_compiling() and (p != held).any():
+        if readable(p) and (p != held).any():
             table = " x ".join(map(str, self._sizes))
             extremes = f"{p.min().item():g} to {p.max().item():g}"
             raise ValueError(f'positions must lie in the {table} table (or outside="clamp"), got {extremes}')
@@ -94,7 +94,9 @@ class LearnedAPE(Encoding):
 
     @property
     def traits(self) -> Traits:
-        return Traits(axes=self.axes, relative=(False,) * self.axes, learned=True, reach=min(self._sizes) - 1.0)
+        return Traits(
+            axes=self.axes, relative=(False,) * self.axes, learned=True, signed=False, reach=min(self._sizes) - 1.0
+        )
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import Self, Unpack
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
@@ -50,6 +50,10 @@ class RoPE(Waves):
         self.rotary_dim = self.head_dim // 2 * 2 if rotary_dim is None else positive("rotary_dim", rotary_dim)
         self.proportional = flag("proportional", proportional)
         self.learned, self.shared = flag("learned", learned), flag("shared", shared)
+        if proportional and rotary_dim is None:
+            raise ValueError("proportional says how to leave channels still: it needs a rotary_dim, got None")
+        if shared and not learned:
+            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
         if self.rotary_dim % 2 or not 2 <= self.rotary_dim <= self.head_dim:
             raise ValueError(f"rotary_dim must be even and from 2 to head_dim={self.head_dim}, got {rotary_dim}")
         self.build(learned=self.learned)
@@ -58,11 +62,11 @@ class RoPE(Waves):
         turned = self.rotary_dim // 2
         width = self.head_dim // 2 if self.proportional else turned
         frequency = spectra.geometric(turned, self.base, over=width)
-        frequency = torch.cat([frequency, frequency.new_zeros(width - turned)])
         return {"frequency": frequency.repeat(*self.lead(shared=self.shared), 1) if self.learned else frequency[None]}
 
     def waves(self) -> Tensor:
-        return self.frequency.unsqueeze(-1)
+        still = self.head_dim // 2 - self.frequency.shape[-1] if self.proportional else 0
+        return F.pad(self.frequency, (0, still)).unsqueeze(-1)
 
     def summary(self) -> str:
         still = self.head_dim // 2 - self.rotary_dim // 2

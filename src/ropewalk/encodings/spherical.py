@@ -48,8 +48,11 @@ class Spherical(Encoding):
         super().__init__(**shape)
         self.scale = positive_number("scale", scale)
         self.learned, self.shared = flag("learned", learned), flag("shared", shared)
-        if learned and base is not None:
-            raise ValueError(f"learned frequencies are drawn from U(0, 1): they take no base, got {base}")
+        if shared and not learned:
+            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
+        if learned and (base is not None or self.variant == "van-de-geijn-paper"):
+            given = f"base={base}" if base is not None else f"variant={self.variant!r}"
+            raise ValueError(f"learned frequencies are drawn from U(0, 1): no base or law of a paper, got {given}")
         self.base = None if learned else positive_number("base", 100.0 if base is None else base)
         if self.head_dim < 3:
             raise ValueError(f"spherical needs a triplet of channels, got head_dim={self.head_dim}")
@@ -75,7 +78,7 @@ class Spherical(Encoding):
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D) with S(p) = exp(p_last A_last) … exp(p_0 A_0)."""
-        frequency = (self.frequency if self.learned else self.per_layer(self.frequency)).detach().mT  # ([L] h A T)
+        frequency = (self.frequency if self.learned else self.per_layer(self.frequency)).mT  # ([L] h A T)
         total = frequency.new_zeros(*frequency.shape[:-1], self.head_dim, self.head_dim)
         for axis, (first, second) in enumerate(PLANES[: self.axes]):
             for triplet in range(frequency.shape[-1]):

@@ -28,7 +28,7 @@ class Bucket:
         """
         ahead = ahead.float()
         buckets = self.buckets // 2 if self.bidirectional else self.buckets
-        side = (ahead > 0).long() * buckets if self.bidirectional else 0
+        side = (ahead >= 1).long() * buckets if self.bidirectional else 0
         distance = ahead.abs() if self.bidirectional else (-ahead).clamp(min=0)
         exact = buckets // 2
         ratio = torch.log(distance.clamp(min=exact) / exact) / math.log(self.max_distance / exact)

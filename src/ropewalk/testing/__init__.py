@@ -13,11 +13,13 @@ from ropewalk.testing.behaviour import (
     check_batch,
     check_decoding,
     check_errors,
+    check_grid,
     check_groups,
     check_integers,
     check_layers,
     check_prefix,
     check_pure,
+    check_score_mod,
     check_settings,
     check_views,
 )
@@ -39,7 +41,7 @@ from ropewalk.testing.state import (
     check_meta,
     check_state_dict,
 )
-from ropewalk.testing.tracing import check_compile, check_export
+from ropewalk.testing.tracing import check_compile, check_export, check_transforms
 
 Check = Callable[[Encoding], None]
 
@@ -49,7 +51,9 @@ ALWAYS: tuple[Check, ...] = (
     check_settings,
     check_decoding,
     check_batch,
+    check_grid,
     check_prefix,
+    check_score_mod,
     check_layers,
     check_groups,
     check_views,
@@ -65,13 +69,14 @@ ALWAYS: tuple[Check, ...] = (
     check_gradcheck,
     check_traits,
     check_relative,
+    check_isometric,
+    check_monotone,
+    check_transforms,
     check_compile,
     check_export,
 )
 BY_TRAIT: dict[str, tuple[Check, ...]] = {
-    "isometric": (check_isometric,),
     "rotary": (check_origin, check_matrices),
-    "monotone": (check_monotone,),
 }
 
 

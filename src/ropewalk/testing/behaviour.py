@@ -2,100 +2,166 @@
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from ropewalk import positions as places
+from ropewalk.code import Code, Offset
 from ropewalk.encoding import Encoding
-from ropewalk.testing.case import Logits, close, leaves, like, points, ready
+from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
+
+SHAPE = {"name", "head_dim", "heads", "kv_heads", "axes", "layers", "size", "width", "coordinates"}
 
 
 def check_pure(encoding: Encoding) -> None:
-    """The answer depends on the positions alone, not on the calls before, and no call changes anything."""
+    """The answer depends on the positions alone: not on the calls before, on gradient mode or on training mode."""
     used, p = ready(encoding), points(encoding, 6)
     fresh, before = ready(encoding), p.clone()
-    for other in (points(encoding, 6, seed=9), points(encoding, 9), points(encoding, 6).flip(0), p.float()):
-        used(other)
-        used(other, points(encoding, 4))
-    close(Logits(used).at(p), Logits(fresh).at(p), "a used and a fresh instance", atol=0.0)
+    expected = Logits(fresh).at(p).detach()
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with context():
+            for other in (points(encoding, 6, seed=9), points(encoding, 9), points(encoding, 6).flip(0), p.float()):
+                used(other)
+                used(other, points(encoding, 4))
+            for mode in (True, False):
+                close(Logits(used.train(mode)).at(p), expected, f"a used and a fresh instance, {context.__name__}", atol=0.0)
     close(p, before, "the positions before and after", atol=0.0)
     for (name, mine), theirs in zip(used.state_dict().items(), fresh.state_dict().values(), strict=True):
         close(mine, theirs, f"{name} before and after", atol=0.0)
 
 
 def check_settings(encoding: Encoding) -> None:
-    """Instances with different settings give different answers, also one right after the other."""
-    p = points(encoding, 6)
-    for name, value in encoding.config().items():
-        if isinstance(value, float) and value:
-            answers = []
-            for setting in (value, 2 * value):
-                torch.manual_seed(0)
-                answers.append(Logits(like(encoding, **{name: setting}).double()).at(p))
-            changed = not torch.equal(*answers)
-            assert changed, f"{name}={value} and {name}={2 * value} give the same logits"
+    """Every setting tells: another number, flag or variant gives another answer, other parameters, or a refusal."""
+    base = like(encoding, head_dim=max(encoding.head_dim, 12))
+    for name, value in base.config().items():
+        if name in SHAPE or value in (None, 0.0):
+            continue
+        for other in _others(encoding, name, value):
+            answers = [_spread(base, **{name: setting}) for setting in (value, other)]
+            assert answers[0] != answers[1], f"{name}={value!r} and {name}={other!r} are alike in every respect"
+
+
+def _others(encoding: Encoding, name: str, value: object) -> list[object]:
+    if name == "variant":
+        return [variant for variant in encoding.variants if variant != value]
+    if isinstance(value, bool):
+        return [not value]
+    return [2 * value] if isinstance(value, int | float) else []
+
+
+def _spread(encoding: Encoding, **changes: object) -> object:
+    """A print of an instance with these changes: its parameters, and its logits near and far; or that it is refused."""
+    try:
+        with seeded():
+            instance = like(encoding, **changes).double()
+    except ValueError:
+        return "refused"
+    p, reach = points(encoding, 6), encoding.traits.reach
+    unit = (p - p.amin(0)) / (p.amax(0) - p.amin(0)).clamp(min=1e-9)
+    shapes = {name: tuple(parameter.shape) for name, parameter in instance.named_parameters()}
+    return [shapes, *(Logits(instance).at(place).tolist() for place in (p, min(reach, 30) * unit, min(reach, 300) * unit))]
 
 
 def check_decoding(encoding: Encoding) -> None:
-    """One query at a time, with the positions of all keys, gives the rows of the whole."""
+    """One query or one key at a time gives the rows or columns of the whole."""
     logits, p = Logits(ready(encoding)), points(encoding, 6)
     x, y = logits.tokens(6), logits.tokens(6, seed=4)
     whole = logits(x, y, p)
     for i in range(6):
         close(logits(x[:, i : i + 1], y, p[i : i + 1], p), whole[:, :, i : i + 1], f"row {i} alone and in the whole")
+        close(logits(x, y[:, i : i + 1], p, p[i : i + 1]), whole[..., i : i + 1], f"column {i} alone and in the whole")
 
 
 def check_batch(encoding: Encoding) -> None:
-    """Samples with positions of their own do not see each other."""
-    logits, p = Logits(ready(encoding)), points(encoding, 6, batch=2)
-    p[1] = p[1] * 0.5
-    x, y = logits.tokens(6), logits.tokens(6, seed=4)
-    layers = encoding.layers or 1
-    whole = logits(x, y, p).unflatten(0, (layers, 2))
-    for i in range(2):
-        alone = logits(x[i : i + 1], y[i : i + 1], p[i]).unflatten(0, (layers, 1))
-        close(whole[:, i : i + 1], alone, f"sample {i} in a batch and alone")
+    """Samples with positions of their own do not see each other, whichever of queries and keys have their own."""
+    logits, layers = Logits(ready(encoding)), encoding.layers or 1
+    p, kp = points(encoding, 6, batch=2), points(encoding, 5, batch=2, seed=7)
+    p[1], kp[1] = p[1] * 0.5, kp[1] * 0.7
+    x, y = logits.tokens(6), logits.tokens(5, seed=4)
+    for q_places, k_places in ((p, kp), (p[0], kp), (p, kp[0]), (p[:1], kp), (p, None)):
+        y_here = y if k_places is not None else x
+        whole = logits(x, y_here, q_places, k_places).unflatten(0, (layers, 2))
+        for i in range(2):
+            mine, keys = _sample(q_places, i), None if k_places is None else _sample(k_places, i)
+            alone = logits(x[i : i + 1], y_here[i : i + 1], mine, keys).unflatten(0, (layers, 1))
+            close(whole[:, i : i + 1], alone, f"sample {i} in a batch and alone")
+
+
+def _sample(p: Tensor, i: int) -> Tensor:
+    return p if p.ndim == 2 else p[i if len(p) > 1 else 0]
 
 
 def check_integers(encoding: Encoding) -> None:
-    """Integer positions (N,) and (B, N) are the points of the same numbers."""
+    """Integer positions (N,) and (B, N), of queries and of keys, are the points of the same numbers."""
     instance, ids = ready(encoding), torch.tensor([3, 0, 1, 2, 2])
     for integers in (ids, torch.stack([ids, ids.flip(0)])):
-        floats = leaves(instance(integers.unsqueeze(-1).double()))
-        for name, leaf in leaves(instance(integers)).items():
-            close(leaf, floats[name], f"{name} for integers and for points of the same numbers", atol=0.0)
+        floats = integers.unsqueeze(-1).double()
+        for mine, theirs in ((instance(integers), instance(floats)), (instance(floats, integers), instance(floats, floats))):
+            for name, leaf in leaves(mine).items():
+                close(leaf, leaves(theirs)[name], f"{name} for integers and for points of the same numbers", atol=0.0)
+
+
+def check_grid(encoding: Encoding) -> None:
+    """`grid` gives the points of its coordinates, row by row, measured by its training size."""
+    sides = [4, 7, 3, 5, 2][: encoding.axes]
+    for resolution in ("extrapolate", "rescale"):
+        plain = places.grid(
+            *sides, coordinates=encoding.coordinates, reference=encoding.size, resolution=resolution, dtype=torch.float64
+        )
+        close(encoding.grid(*sides, resolution=resolution, dtype=torch.float64), plain, f"the grid, {resolution}", atol=0.0)
 
 
 def check_prefix(encoding: Encoding) -> None:
     """Prefix tokens have no position: they are not turned, get no bias and no offset, seen from either side."""
     logits, p = Logits(ready(encoding)), points(encoding, 6)
-    x, y = logits.tokens(8), logits.tokens(8, seed=4)
-    prefixed = logits(x, y, p, None, 2)
-    close(prefixed[:, :, 2:, 2:], logits(x[:, 2:], y[:, 2:], p), "logits among tokens with and without a prefix")
-    if encoding.traits.rotary:
-        standing = torch.cat([torch.zeros(2, encoding.axes, dtype=p.dtype), p])
-        close(prefixed, logits(x, y, standing), "logits of prefix tokens and of tokens at zero")
-        return
+    x, y = logits.tokens(9), logits.tokens(8, seed=4)
+    prefixed = logits(x, y, p, None, (3, 2))
+    close(prefixed[:, :, 3:, 2:], logits(x[:, 3:], y[:, 2:], p), "logits among tokens with and without a prefix")
     code = logits.encoding(p)
-    q = logits.split(torch.cat([x[:, :2], code.tokens(x[:, 2:])], 1), "to_q", logits.heads)
+    q = logits.split(torch.cat([x[:, :3], code.tokens(x[:, 3:])], 1), "to_q", logits.heads)
     k = logits.split(torch.cat([y[:, :2], code.tokens(y[:, 2:])], 1), "to_k", logits.kv_heads)
-    k = k.repeat_interleave(logits.heads // logits.kv_heads, 1)
-    for layer, mine in enumerate(prefixed.chunk(encoding.layers or 1)):
-        one = code if encoding.layers is None else code[layer]
-        bias = one.scores(q[:, :, 2:], k[:, :, 2:])
-        expected = q @ k.mT / encoding.head_dim**0.5 + (0 if bias is None else F.pad(bias, (2, 0, 2, 0)))
+    twice = code.prefixed(q=1).prefixed(q=2, k=2)
+    assert (twice.q_prefix, twice.k_prefix) == (3, 2), (
+        f"1 and 2 prefix tokens make {twice.q_prefix}, 0 and 2 {twice.k_prefix}"
+    )
+    if encoding.traits.rotary:
+        still = torch.zeros(3, encoding.axes, dtype=p.dtype)
+        standing = logits(x, y, torch.cat([still, p]), torch.cat([still[:2], p]))
+        close(prefixed, standing, "logits of prefix tokens and of tokens at zero")
+        return
+    for one, mine in zip(single(code), prefixed.chunk(encoding.layers or 1), strict=True):
+        bias = one.scores(q[:, :, 3:], k[:, :, 2:])
+        expected = logits.attend(Code(), q, k) + (0 if bias is None else F.pad(bias, (2, 0, 3, 0)))
         close(mine, expected, "logits with a prefix and with its rows and columns left alone")
+
+
+def check_score_mod(encoding: Encoding) -> None:
+    """What flex attention adds, element by element, is what `scores` adds: prefixes, groups and samples included."""
+    logits, p, kp = Logits(ready(encoding)), points(encoding, 4, batch=2), points(encoding, 3)
+    q, k = torch.zeros(2, logits.heads, 6, encoding.head_dim), torch.zeros(2, logits.kv_heads, 4, encoding.head_dim)
+    index = torch.meshgrid(*(torch.arange(n) for n in (2, logits.heads, 6, 4)), indexing="ij")
+    for one in single(logits.encoding(p, kp).prefixed(q=2, k=1)):
+        dense, modify = one.scores(q, k), one.score_mod(logits.heads)
+        assert (dense is None) == (modify is None), "scores and score_mod do not agree on whether there is a bias"
+        if dense is not None and modify is not None:
+            zero = torch.zeros(index[0].shape, dtype=dense.dtype)
+            close(modify(zero, *index), dense.expand_as(zero), "what score_mod and what scores add")
 
 
 def check_layers(encoding: Encoding) -> None:
     """Of an encoding of several layers, each acts as an encoding of its own with that layer's parameters."""
-    deep, single = ready(like(encoding, layers=3)), ready(like(encoding, layers=None))
-    p, q = points(encoding, 6), torch.zeros(1, encoding.heads, 6, encoding.head_dim)
-    whole, code = Logits(deep).at(p).chunk(3), deep(p)
-    for layer in range(3):
-        for name, parameter in single.named_parameters():
-            own = deep.get_parameter(name)
-            parameter.data.copy_(own[layer] if own.ndim > parameter.ndim else own)
-        close(whole[layer], Logits(single).at(p), f"layer {layer} of three and alone")
-        tokens = Logits(deep).tokens(6)
-        close(code[layer].tokens(tokens), tokens, "tokens before and after a single layer's code", atol=0.0)
+    deep, alone = ready(like(encoding, layers=3)), ready(like(encoding, layers=None))
+    for p in (points(encoding, 6), points(encoding, 6, batch=2)):
+        whole, code = Logits(deep).at(p).chunk(3), deep(p)
+        for layer in range(3):
+            for name, parameter in alone.named_parameters():
+                own = deep.get_parameter(name)
+                layered = own.shape == (3, *parameter.shape)
+                assert layered or isinstance(code, Offset), f"{name} {tuple(own.shape)} has no axis for three layers"
+                parameter.data.copy_(own[layer] if layered else own)
+            close(whole[layer], Logits(alone).at(p), f"layer {layer} of three and alone")
+            tokens = Logits(deep).tokens(6)
+            close(code[layer].tokens(tokens), tokens, "tokens before and after a single layer's code", atol=0.0)
+    q = torch.zeros(2, encoding.heads, 6, encoding.head_dim)
     refused(lambda: code.qk(q, q), TypeError, "q and k for a code of three layers at once")
     refused(lambda: code[3], IndexError, "layer 3 of three")
 
@@ -119,10 +185,10 @@ def check_views(encoding: Encoding) -> None:
     """Views of one fused projection, empty batches and single tokens give what plain tensors give; inputs stay intact."""
     instance, heads = ready(encoding, torch.float32), encoding.heads
     p = points(encoding, 5)
-    code = instance(p.float())
-    code = code if code.layers is None else code[0]
+    code = single(instance(p.float()))[0]
     fused = torch.randn(2, 5, 3, heads, encoding.head_dim, generator=torch.Generator().manual_seed(5))
     q, k, _ = fused.permute(2, 0, 3, 1, 4).unbind(0)
+    k = k[:, : encoding.kv_heads or heads]
     before = fused.clone()
     for mine, theirs in zip(code.qk(q, k), code.qk(q.contiguous(), k.contiguous()), strict=True):
         close(mine, theirs, "a view and its contiguous copy", atol=0.0)
@@ -131,10 +197,10 @@ def check_views(encoding: Encoding) -> None:
     close(code.k(k), code.qk(q, k)[1], "k alone and with q", atol=0.0)
     empty, _ = code.qk(q[:0], k[:0])
     assert empty.shape == q[:0].shape, f"an empty batch came back as {tuple(empty.shape)}"
-    one = instance(p[:1].float())
-    one = one if one.layers is None else one[0]
+    one = single(instance(p[:1].float()))[0]
     close(one.q(q[:, :, :1]), code.q(q)[:, :, :1], "a single token and the first of five", atol=1e-6)
-    assert all(leaf.numel() == 0 or leaf.shape for leaf in leaves(instance(p[:0].float())).values())
+    none = single(instance(p[:0].float()))[0]
+    assert none.q(q[:, :, :0]).shape == q[:, :, :0].shape, "no tokens came back as some"
 
 
 def check_errors(encoding: Encoding) -> None:
@@ -155,8 +221,7 @@ def check_errors(encoding: Encoding) -> None:
     if encoding.axes > 1:
         refused(lambda: encoding(torch.arange(4)), ValueError, "integers for more than one axis")
     if encoding.traits.rotary:
-        code = encoding(p)
-        code = code if code.layers is None else code[0]
+        code = single(encoding(p))[0]
         wide = torch.zeros(1, encoding.heads, 4, encoding.head_dim + 1)
         refused(lambda: code.qk(wide, wide), ValueError, "queries that are too wide")
         refused(lambda: code.q(wide[:, :, :3, :-1]), ValueError, "fewer queries than positions")

@@ -1,7 +1,9 @@
 """What the checks work with: an instance made ready, points inside its grid, and the logits that come of it."""
 
+import contextlib
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -61,9 +63,9 @@ class Logits(nn.Module):
         draw = torch.randn(batch, n, self.width, generator=generator, dtype=torch.float64)
         return draw.to(self.get_buffer("to_q").dtype)
 
-    def forward(self, x: Tensor, y: Tensor, p: Tensor, kp: Tensor | None = None, prefix: int = 0) -> Tensor:
-        code = self.encoding(p, kp).prefixed(q=prefix, k=prefix)
-        keys = code if kp is None else self.encoding(kp).prefixed(q=prefix)
+    def forward(self, x: Tensor, y: Tensor, p: Tensor, kp: Tensor | None = None, prefix: tuple[int, int] = (0, 0)) -> Tensor:
+        code = self.encoding(p, kp).prefixed(q=prefix[0], k=prefix[1])
+        keys = self.encoding(p if kp is None else kp).prefixed(q=prefix[1])
         q = self.split(code.tokens(x), "to_q", self.heads)
         k = self.split(keys.tokens(y), "to_k", self.kv_heads)
         if code.layers is None:
@@ -76,7 +78,8 @@ class Logits(nn.Module):
     def attend(self, code: Code, q: Tensor, k: Tensor) -> Tensor:
         q, k = code.qk(q, k)
         added = code.scores(q, k)
-        k = k.repeat_interleave(self.heads // self.kv_heads, dim=1)
+        group = self.heads // self.kv_heads
+        k = k.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2)
         logits = q @ k.mT / math.sqrt(q.shape[-1])
         return logits if added is None else logits + added.to(logits.dtype)
 
@@ -103,6 +106,19 @@ def exponential(encoding: Encoding, p: Tensor) -> Tensor:
             total = torch.linalg.matrix_exp(weighted.sum(0))
         rows.append(total)
     return torch.stack(rows, dim=-3)
+
+
+@contextlib.contextmanager
+def seeded() -> Iterator[None]:
+    """The global random numbers from seed 0, and afterwards as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def single(code: Code) -> list[Code]:
+    """The code itself, or the codes of its layers."""
+    return [code] if code.layers is None else [code[layer] for layer in range(code.layers)]
 
 
 def leaves(code: Code) -> dict[str, Tensor]:

@@ -14,11 +14,15 @@ ULP = 2.0**-23
 
 
 def check_precision(encoding: Encoding) -> None:
-    """Up to its reach, float32 is off by at most 2^-23 of the angle turned (exponentials 4 times that, tables 8 times)."""
+    """Up to its reach, float32 is off by at most 2^-23 of the sum over axes of the angles turned.
+
+    Rotations are compared with exponentials of their generators (blocks may be off by 4 times as much). Offsets and
+    biases are compared with their own float64 copy, which tells rounding, not a wrong formula.
+    """
     narrow, reach = ready(encoding, torch.float32), encoding.traits.reach
     wide = copy.deepcopy(narrow).double()
-    for p in (0.999 * reach * _directions(encoding, 0), 0.01 * reach * _directions(encoding, 1)):
-        p = p.float()
+    for far, seed in ((0.999, 0), (0.01, 1)):
+        p = (far * reach * _directions(encoding, seed)).float()
         for mine, exact, bound in _compare(narrow, wide, p):
             error = (mine.double() - exact).abs()
             worst = (error / bound).max().item()
@@ -26,8 +30,9 @@ def check_precision(encoding: Encoding) -> None:
 
 
 def _directions(encoding: Encoding, seed: int) -> Tensor:
-    """Points of the positive cube; learned tables begin at 0."""
-    return torch.rand(8, encoding.axes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """Points of the cube from -1 to 1, or from 0 where negative positions are none."""
+    cube = torch.rand(8, encoding.axes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return 2 * cube - 1 if encoding.traits.signed else cube
 
 
 def _compare(narrow: Encoding, wide: Encoding, p: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -64,14 +69,23 @@ def check_distinct(encoding: Encoding) -> None:
     """In a bfloat16 model, a key one step away from the query looks different from one in its place, up to its reach."""
     instance, reach = ready(encoding, torch.bfloat16), encoding.traits.reach
     logits = Logits(instance, torch.bfloat16)
-    starts = [start for start in (0.0, 1.0, 100.0, 4096.0, 65536.0, reach - 1) if 0 <= start <= reach - 1]
+    step = _step(encoding)
+    starts = [start for start in (0.0, 1.0, 100.0, 4096.0, 65536.0, reach - step) if 0 <= start <= reach - step]
+    starts += [-start - step for start in starts] if encoding.traits.signed else []
     for start, axis in itertools.product(starts, range(encoding.axes)):
         behind = torch.full((1, encoding.axes), start)
         here = behind.clone()
-        here[0, axis] += 1
+        here[0, axis] += step
         token = logits.tokens(1)
         changed = logits(token, token, here) != logits(token, token, here, behind)
-        assert changed.any(), f"positions {start:.9g} and {start + 1:.9g} on axis {axis} look alike"
+        assert changed.any(), f"positions {start:.9g} and {start + step:.9g} on axis {axis} look alike"
+
+
+def _step(encoding: Encoding) -> float:
+    """One, or what turns the fastest channel by a quarter: bfloat16 tells no smaller turns apart."""
+    if not encoding.traits.rotary:
+        return 1.0
+    return max(1.0, 0.25 / generators(ready(encoding)).abs().amax().item())
 
 
 def check_gradients(encoding: Encoding) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import Encoding
-from ropewalk.testing.case import Logits, close, leaves, like, points, ready
+from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
 
 
 def check_state_dict(encoding: Encoding) -> None:
@@ -51,12 +51,12 @@ def check_meta(encoding: Encoding) -> None:
     with torch.device("meta"):
         built = like(encoding)
     assert all(t.is_meta for t in (*built.parameters(), *built.buffers())), "the meta device was not respected"
-    torch.manual_seed(0)
     reset = _poisoned(built)
-    torch.manual_seed(0)
-    reset.reset_parameters()
-    torch.manual_seed(0)
-    close(_narrow(reset, p), _narrow(like(encoding), p), "an instance reset and one built anew", atol=0.0)
+    with seeded():
+        reset.reset_parameters()
+    with seeded():
+        anew = like(encoding)
+    close(_narrow(reset, p), _narrow(anew, p), "an instance reset and one built anew", atol=0.0)
     loaded, source = _poisoned(built), ready(encoding, torch.float32)
     loaded.load_state_dict(source.state_dict())
     loaded.init_non_persistent_buffers()
@@ -84,9 +84,10 @@ def check_casts(encoding: Encoding) -> None:
         narrow = copy.deepcopy(plain).to(cast)
         for name, leaf in leaves(narrow(p)).items():
             close(leaf, expected[name], f"{name} before and after a cast to {cast}", atol=0.0)
-        q = torch.randn(1, encoding.heads, 6, encoding.head_dim).to(cast)
-        code = narrow(p)
-        assert (code if code.layers is None else code[0]).q(q).dtype == cast, f"queries in {cast} changed their dtype"
+        ours, theirs = (_answers(instance, p, cast) for instance in (narrow, plain))
+        for name, answer in ours.items():
+            close(answer, theirs[name], f"{name} in {cast} before and after a cast of the encoding", atol=0.0)
+            assert name == "scores" or answer.dtype == cast, f"{name} in {cast} became {answer.dtype}"
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
@@ -101,11 +102,19 @@ def check_casts(encoding: Encoding) -> None:
 def check_autocast(encoding: Encoding) -> None:
     """Autocast to bfloat16 changes neither its codes nor what they do to q and k."""
     instance, p = ready(encoding, torch.float32), points(encoding, 6).float()
-    q = torch.randn(1, encoding.heads, 6, encoding.head_dim, generator=torch.Generator().manual_seed(6))
-    plain = instance(p)
+    plain, answers = leaves(instance(p)), _answers(instance, p, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = instance(p)
-        for name, leaf in leaves(cast).items():
-            close(leaf, leaves(plain)[name], f"{name} with and without autocast", atol=0.0)
-        turned = (cast if cast.layers is None else cast[0]).q(q)
-    close(turned, (plain if plain.layers is None else plain[0]).q(q), "q with and without autocast", atol=0.0)
+        for name, leaf in leaves(instance(p)).items():
+            close(leaf, plain[name], f"{name} with and without autocast", atol=0.0)
+        for name, answer in _answers(instance, p, torch.float32).items():
+            close(answer, answers[name], f"{name} with and without autocast", atol=0.0)
+
+
+def _answers(encoding: Encoding, p: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    """What its code makes of random tokens, queries and keys."""
+    logits, code = Logits(encoding, dtype), encoding(p)
+    one, generator = single(code)[-1], torch.Generator().manual_seed(6)
+    q = torch.randn(2, encoding.heads, 6, encoding.head_dim, generator=generator).to(dtype)
+    k = q[:, : logits.kv_heads]
+    found = {"tokens": code.tokens(logits.tokens(6)), "q": one.q(q), "k": one.k(k), "scores": one.scores(q, k)}
+    return {name: value for name, value in found.items() if value is not None}
