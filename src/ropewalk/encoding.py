@@ -236,11 +236,13 @@ class Encoding(nn.Module, ABC):
 
     def _dtype(self) -> torch.dtype:
         """What it computes in. Casts cannot narrow it; sharding, or a state dict that is assigned, can."""
+        dtype = torch.float32
         for tensor in self._tensors():
             if torch.promote_types(tensor.dtype, torch.float32) != tensor.dtype:
                 advice = "keep it in float32: call .float(), and shard or replicate it without mixed precision"
                 raise ValueError(f"{self.name} computes in float32 or better, but holds {tensor.dtype}; {advice}")
-        return max((tensor.dtype for tensor in self._tensors()), key=lambda d: d.itemsize, default=torch.float32)
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        return dtype
 
 
 def positive(name: str, value: int) -> int:

@@ -30,7 +30,7 @@ def rotate_one(x: Tensor, point: tuple[Tensor, Tensor], gain: Tensor | None, pre
 
     def wide(x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, cos.dtype)
-        return turn(x.to(dtype), cos.to(dtype), sin.to(dtype))
+        return turn(x.to(dtype), cos.to(dtype), sin.to(dtype), x.dtype)
 
     return turn_part(x, prefix, cos.shape[1], 2 * cos.shape[-1], wide)
 
@@ -40,18 +40,18 @@ def plain(x: Tensor) -> bool:
     return type(x) in (Tensor, torch.nn.Parameter) and x.device.type in ("cpu", "cuda") and not torch.compiler.is_compiling()
 
 
-def halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    partner = x.roll(cos.shape[-1], dims=-1)
-    return torch.addcmul(x * torch.cat([cos, cos], dim=-1), partner, torch.cat([-sin, sin], dim=-1))
+def halves(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([torch.addcmul(a * cos, b, -sin).to(dtype), torch.addcmul(a * sin, b, cos).to(dtype)], dim=-1)
 
 
-def pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def pairs(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(dtype)
 
 
-def complex_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def complex_pairs(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     x = x.unflatten(-1, (-1, 2))
     even = x.stride(-1) == 1 and not x.storage_offset() % 2 and not any(stride % 2 for stride in x.stride()[:-1])
     turned = torch.view_as_complex(x if even else x.clone(memory_format=torch.contiguous_format)) * torch.complex(cos, sin)
-    return torch.view_as_real(turned).flatten(-2)
+    return torch.view_as_real(turned).flatten(-2).to(dtype)
