@@ -92,9 +92,10 @@ def _lower_right(n: int, m: int, device: torch.device) -> Tensor:
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
-    given = [q, k, v, mask, *pytree.tree_leaves(code)]
-    if q.device.type == "cpu" and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
-        raise ValueError("flex attention has no backward pass on CPUs: use kernel='sdpa' or torch.no_grad()")
+    if not torch.compiler.is_compiling() and q.device.type == "cpu" and torch.is_grad_enabled():
+        given = [x for x in (q, k, v, mask, *pytree.tree_leaves(code)) if x is not None]
+        if any(x.requires_grad for x in given):
+            raise ValueError("flex attention has no backward pass on CPUs: use kernel='sdpa' or torch.no_grad()")
     modify = code.score_mod(q.shape[1])
     ahead = k.shape[2] - q.shape[2]
     seen = None if mask is None else mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])

@@ -286,11 +286,10 @@ class Bias(Code):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._one_layer()
         self._check(q.shape, k.shape)
-        heads = torch.arange(self.table.shape[0], device=self.table.device)[:, None, None]
+        rows = torch.arange(q.shape[1], device=self.table.device) // (q.shape[1] // self.table.shape[0])
         queries = list(self.q_positions[..., None, :, None, :].unbind(-1))  # ([B] 1 n 1)
         keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
-        bias = self.rule(self.table, heads, queries, keys)
-        bias = bias.unsqueeze(-3).expand(*bias.shape[:-2], q.shape[1] // bias.shape[-3], -1, -1).flatten(-4, -3)
+        bias = self.rule(self.table, rows[:, None, None], queries, keys)
         return F.pad(bias, (self.k_prefix, 0, self.q_prefix, 0))
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -303,11 +302,12 @@ class Bias(Code):
         if 0 in (self.q_positions.shape[-2], self.k_positions.shape[-2]):
             return None  # nothing but prefix
         group = heads // self.table.shape[0]
-        queries, keys = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
-        axes = tuple(range(self.q_positions.shape[-1]))  # a range would be traced as a number that changes
+        both = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
+        # Flex attention takes plain tensors and no index but tensors: one line of coordinates an axis.
+        queries, keys = ([line.contiguous() for line in p.unbind(-1)] for p in both)
 
-        def place(positions: Tensor, batch: Tensor, token: Tensor) -> list[Tensor]:
-            return [positions[batch, token, axis] if positions.ndim == 3 else positions[token, axis] for axis in axes]
+        def place(lines: list[Tensor], batch: Tensor, token: Tensor) -> list[Tensor]:
+            return [line[batch, token] if line.ndim == 2 else line[token] for line in lines]
 
         def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
             i, j = i - self.q_prefix, j - self.k_prefix

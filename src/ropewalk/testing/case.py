@@ -78,9 +78,8 @@ class Logits(nn.Module):
     def attend(self, code: Code, q: Tensor, k: Tensor) -> Tensor:
         q, k = code.qk(q, k)
         added = code.scores(q, k)
-        group = self.heads // self.kv_heads
-        k = k.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2)
-        logits = q @ k.mT / math.sqrt(q.shape[-1])
+        key_head = torch.arange(self.heads, device=k.device) // (self.heads // self.kv_heads)
+        logits = q @ k.index_select(1, key_head).mT / math.sqrt(q.shape[-1])
         return logits if added is None else logits + added.to(logits.dtype)
 
     def at(self, p: Tensor, kp: Tensor | None = None) -> Tensor:
