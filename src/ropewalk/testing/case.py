@@ -33,7 +33,7 @@ def like(encoding: Encoding, **changes: Any) -> Encoding:
 
 def grid(encoding: Encoding, dtype: torch.dtype = torch.float64) -> Tensor:
     """The grid of its training size, or a small one with sides that differ."""
-    return encoding.grid(*(encoding.size or SIZES.get(encoding.axes, (2,) * encoding.axes)), dtype=dtype)
+    return encoding.grid(*(encoding.size or SIZES.get(encoding.axes, (2,) * encoding.axes)), dtype=dtype, device="cpu")
 
 
 def points(encoding: Encoding, n: int, *, batch: int | None = None, seed: int = 0) -> Tensor:
