@@ -72,9 +72,9 @@ def test_flex_attention_and_its_gradients(case):
 def test_auto_takes_flex_only_for_a_large_bias(monkeypatch):
     taken = []
     monkeypatch.setattr(rw.attention, "_flex", lambda q, *rest: taken.append("flex") or q)
-    q = torch.randn(1, 2, 4096, 16, device="cuda")
+    q = torch.randn(1, 4, 4096, 16, device="cuda")
     for name, n in (("rope", 4096), ("alibi", 32), ("alibi", 4096)):
-        code = rw.create(name, head_dim=16, heads=2).cuda()(torch.arange(n, device="cuda"))
+        code = rw.create(name, head_dim=16, heads=4).cuda()(torch.arange(n, device="cuda"))
         rw.attend(*[q[:, :, :n]] * 3, code)
     assert taken == ["flex"]
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ropewalk.code import Code
 
-LARGE = 1 << 24
+LARGE = 1 << 26
 
 
 def attend(
@@ -32,7 +32,7 @@ def attend(
     from the end: with fewer queries than keys, the last query sees all. `scale` defaults to 1/√D.
 
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
-            "auto" takes flex on CUDA where it spares a large dense mask, of 2^24 logits or more: a code with a bias,
+            "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 logits or more: a code with a bias,
             no dropout, not float64. The first such call compiles for some seconds.
 
     A query that may look at nothing gets zeros.
