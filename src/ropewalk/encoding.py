@@ -86,8 +86,12 @@ class Encoding(nn.Module, ABC):
         size: Sequence[int] | None = None,
         variant: str | None = None,
         coordinates: str | None = None,
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        if unknown:
+            known = ", ".join(parameters_of(type(self)))
+            raise TypeError(f"{self.name} has no option {', '.join(unknown)}; it takes {known}")
         self.head_dim = positive("head_dim", head_dim)
         self.heads = positive("heads", heads)
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
@@ -264,6 +268,13 @@ def flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def shares(shared: bool, learned: bool) -> bool:
+    """`shared` if it can tell: what is not learned is the same in all heads anyway."""
+    if flag("shared", shared) and not learned:
+        raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
+    return shared
 
 
 def positive_number(name: str, value: float) -> float:

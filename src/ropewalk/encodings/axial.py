@@ -5,7 +5,7 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import flag, positive_number
+from ropewalk.encoding import flag, positive_number, shares
 from ropewalk.rotary import PairShape, Waves, along_axes
 
 
@@ -53,9 +53,7 @@ class Axial(Waves):
         **shape: Unpack[PairShape],
     ) -> None:
         super().__init__(**shape)
-        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
-        if shared and not learned:
-            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
+        self.learned, self.shared = flag("learned", learned), shares(shared, learned)
         self.base = None if self._random else positive_number("base", self.setting("base") if base is None else base)
         if self._random and base is not None:
             raise ValueError(f"learned frequencies of variant {self.variant} are drawn from U(0, 1): no base, got {base}")

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, flag, positive, positive_number
+from ropewalk.encoding import Shape, flag, positive, positive_number, shares
 from ropewalk.rotary import Waves
 
 
@@ -49,11 +49,9 @@ class RoPE(Waves):
         self.base = positive_number("base", base)
         self.rotary_dim = self.head_dim // 2 * 2 if rotary_dim is None else positive("rotary_dim", rotary_dim)
         self.proportional = flag("proportional", proportional)
-        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
+        self.learned, self.shared = flag("learned", learned), shares(shared, learned)
         if proportional and rotary_dim is None:
             raise ValueError("proportional says how to leave channels still: it needs a rotary_dim, got None")
-        if shared and not learned:
-            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
         if self.rotary_dim % 2 or not 2 <= self.rotary_dim <= self.head_dim:
             raise ValueError(f"rotary_dim must be even and from 2 to head_dim={self.head_dim}, got {rotary_dim}")
         self.build(learned=self.learned)

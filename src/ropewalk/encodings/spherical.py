@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.code import Sphere
-from ropewalk.encoding import Encoding, Shape, Traits, flag, positive_number
+from ropewalk.encoding import Encoding, Shape, Traits, flag, positive_number, shares
 from ropewalk.ops.sphere import PLANES
 
 
@@ -47,9 +47,7 @@ class Spherical(Encoding):
     ) -> None:
         super().__init__(**shape)
         self.scale = positive_number("scale", scale)
-        self.learned, self.shared = flag("learned", learned), flag("shared", shared)
-        if shared and not learned:
-            raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
+        self.learned, self.shared = flag("learned", learned), shares(shared, learned)
         if learned and (base is not None or self.variant == "van-de-geijn-paper"):
             given = f"base={base}" if base is not None else f"variant={self.variant!r}"
             raise ValueError(f"learned frequencies are drawn from U(0, 1): no base or law of a paper, got {given}")
