@@ -183,7 +183,7 @@ def test_a_code_without_layers_has_none_to_choose(kind):
         lambda code, q, k: code.q(q),
         lambda code, q, k: code.k(k),
         lambda code, q, k: code.scores(q, k),
-        lambda code, q, k: code.score_mod(4),
+        lambda code, q, k: code.score_mod(q, k),
     ],
     ids=["qk", "q", "k", "scores", "score_mod"],
 )
@@ -342,7 +342,7 @@ def test_q_and_k_are_turned_by_the_matrices(kind, heads):
     scores = mine[0] @ mine[1].repeat_interleave(group, dim=1).mT
     torch.testing.assert_close(scores, turned["q"] @ turned["k"].repeat_interleave(group, dim=1).mT, **DOUBLE)
     assert code.scores(*mine) is None
-    assert code.score_mod(heads[0]) is None
+    assert code.score_mod(*mine) is None
 
 
 @every_kind
@@ -405,7 +405,7 @@ def test_bias(changes, prefix, heads):
 def test_bias_element_by_element(changes, prefix):
     """What flex attention calls, one score at a time, with the heads of the queries."""
     code = KINDS["bias"].build(**changes).prefixed(*prefix)
-    want, modify = bias_of(code, 4), code.score_mod(4)
+    want, modify = bias_of(code, 4), code.score_mod(*q_and_k(*prefix, heads=(4, 4)))
     score, index = normal(()), itertools.product(*map(range, want.shape))
     mine = torch.stack([modify(score, *map(torch.tensor, place)) for place in index]).view_as(want)
     torch.testing.assert_close(mine, score + want, **DOUBLE)

@@ -13,6 +13,8 @@ KINDS = {
     rw.Sphere: ("spherical", {"learned": True}),
     rw.Turn: ("liere", {"block": 4}),
     rw.Bias: ("t5-bias", {}),
+    rw.Chain: ("string-cayley", {}),
+    rw.ContentBias: ("transformer-xl", {}),
 }
 
 

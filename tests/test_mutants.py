@@ -247,9 +247,56 @@ class ForgetsTheFirstPrefix(rw.RoPE):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TurnsNoPrefix(rw.Basis):
+    def q(self, q):
+        return torch.cat([q[:, :, : self.q_prefix], super().q(q[:, :, self.q_prefix :])], 2)
+
+
+@rejected_by(testing.check_prefix, **SMALL)
+class ForgetsTheBasisOfThePrefix(rw.StringCayley):
+    """Class tokens are left alone, though the tokens that they meet are written in another basis."""
+
+    def encode(self, q, k):
+        code = super().encode(q, k)
+        return replace(code, codes=(TurnsNoPrefix(**vars(code.codes[0])), code.codes[1]))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrefixInTheTable(rw.Bias):
+    """The class token is taken for a token at the first token's place."""
+
+    def scores(self, q, k):
+        bias = super().scores(q, k)
+        return (
+            bias
+            if not self.k_prefix
+            else torch.cat([bias[..., -1:].expand(*bias.shape[:-1], self.k_prefix), bias[..., self.k_prefix :]], -1)
+        )
+
+
+@rejected_by(testing.check_prefix, **PLANE, class_token=True)
+class AnchorsByPosition(rw.SwinBias):
+    def encode(self, q, k):
+        return PrefixInTheTable(**vars(super().encode(q, k)))
+
+
+@rejected_by(testing.check_prefix, testing.check_gradients, **PLANE, class_token=True)
+class ForgetsItsAnchors(rw.SwinBias):
+    def encode(self, q, k):
+        return replace(super().encode(q, k), prefix=None)
+
+
+@rejected_by(testing.check_prefix, **PLANE, class_token=True)
+class HidesItsAnchors(rw.SwinBias):
+    @property
+    def traits(self):
+        return replace(super().traits, anchored=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class OtherSign(rw.Bias):
-    def score_mod(self, heads):
-        modify = super().score_mod(heads)
+    def score_mod(self, q, k):
+        modify = super().score_mod(q, k)
         return lambda score, *where: 2 * score - modify(score, *where)
 
 
@@ -263,7 +310,7 @@ class FlexesTheOtherWay(rw.ALiBi):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoModification(rw.Bias):
-    def score_mod(self, heads):
+    def score_mod(self, q, k):
         return None
 
 
@@ -562,6 +609,27 @@ class ClaimsNotToBeRotary(Claims, rw.RoPE):
 @rejected_by(testing.check_isometric, **SMALL)
 class ClaimsNotToBeIsometric(Claims, rw.RoPE):
     claims: ClassVar = {"isometric": False}
+
+
+@rejected_by(testing.check_precision, **PLANE, block=8)
+class ClaimsToRoundAsAnglesDo(Claims, rw.LieRE):
+    claims: ClassVar = {"rounding": 0.25}
+
+
+@rejected_by(testing.check_matrices, **SMALL)
+class TransposesTheBasis(rw.StringCayley):
+    def generators(self):
+        basis = self.basis().unsqueeze(-3)
+        return basis.mT @ super(rw.StringCayley.__mro__[1], self).generators() @ basis
+
+
+@rejected_by(testing.check_relative, **SMALL)
+class GainsForBoth(rw.XPos):
+    """Keys fade as queries do: scores then depend on where both stand."""
+
+    def rotation(self, q, k):
+        code = super().rotation(q, k)
+        return replace(code, k_gain=code.q_gain) if k is None else replace(code, k_gain=self._gain(k))
 
 
 @rejected_by(testing.check_monotone, **SMALL)

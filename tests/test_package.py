@@ -3,6 +3,7 @@ import importlib.metadata
 import importlib.resources
 import inspect
 import json
+import math
 import pkgutil
 import re
 import subprocess
@@ -18,8 +19,8 @@ from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.encodings import REGISTRY
 
 CLASSES = [kind.__name__ for kind in REGISTRY.values()]
-CODES = ["Bias", "Code", "Offset", "Rotation", "Sphere", "Turn"]
-REST = ["Encoding", "Traits", "attend", "create", "names", "validate"]
+CODES = ["Basis", "Bias", "Chain", "Code", "ContentBias", "Offset", "Rotation", "Sphere", "Turn"]
+REST = ["Encoding", "Traits", "attend", "chain", "create", "names", "validate"]
 
 FILES = sorted(path.stem for path in Path(rw.__file__).with_name("encodings").glob("*.py") if path.stem != "__init__")
 # How an op is computed is no public matter: its package says what it does.
@@ -43,7 +44,8 @@ def own(module):
 
 def test_names_that_were_there_stay():
     first = "alibi axial comrope-ap comrope-ld learned-ape liere mixed none rope sincos spherical t5-bias uniform"
-    assert set(first.split()) <= set(rw.names())
+    second = "dinov3 golden mrope string-cayley string-circulant swin-bias transformer-xl xpos"
+    assert {*first.split(), *second.split()} <= set(rw.names())
 
 
 def test_public_names_are_pinned():
@@ -88,18 +90,18 @@ def test_every_public_method_says_what_it_does(kind):
 @pytest.mark.parametrize("kind", REGISTRY.values(), ids=lambda kind: kind.name)
 def test_a_class_says_where_it_comes_from(kind):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.name)
-    assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}", kind.paper)
+    assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}|https://\S+", kind.paper)
     assert kind.allowed_axes is None or kind.default_axes in kind.allowed_axes
     assert list(kind.examples())
 
 
 @pytest.mark.parametrize(("kind", "variant"), [(kind, variant) for kind in REGISTRY.values() for variant in kind.variants])
 def test_variants_can_be_built(kind, variant):
-    size = (3, 5) if kind.default_axes == 2 else (7,)
+    size = {1: (7,), 2: (3, 5), 3: (2, 3, 5)}[kind.default_axes]
     encoding = rw.create(kind.name, head_dim=48, size=size, variant=variant)
     assert encoding.variant == variant
     assert encoding.coordinates == kind.variants[variant]["coordinates"]
-    assert encoding.grid(*size).shape == (15 if kind.default_axes == 2 else 7, kind.default_axes)
+    assert encoding.grid(*size).shape == (math.prod(size), kind.default_axes)
 
 
 @pytest.mark.parametrize("encoding", EXAMPLES)
@@ -132,7 +134,8 @@ def test_options_have_one_spelling(name):
     assert options[:8] == ["head_dim", "heads", "kv_heads", "axes", "layers", "size", "variant", "coordinates"]
     assert set(options[8:]) <= {
         *("base", "block", "interleaved", "learned", "scale", "shared", "std", "width", "rotary_dim", "proportional"),
-        *("buckets", "max_distance", "bidirectional", "interpolation", "outside"),
+        *("buckets", "max_distance", "bidirectional", "interpolation", "outside", "class_token"),
+        *("fastest", "slowest", "still", "min_period", "max_period", "sections", "gamma", "scale_base"),
     }
 
 

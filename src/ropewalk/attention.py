@@ -60,7 +60,7 @@ def attend(
 def _spares(q: Tensor, k: Tensor, code: Code) -> bool:
     """Whether flex attention spares a dense mask that is worth a compilation."""
     large = q.shape[:-1].numel() * k.shape[2] >= LARGE
-    return q.is_cuda and q.dtype is not torch.float64 and large and code.score_mod(q.shape[1]) is not None
+    return q.is_cuda and q.dtype is not torch.float64 and large and code.sparing
 
 
 def _checked(mask: Tensor, full: tuple[int, ...]) -> Tensor:
@@ -96,7 +96,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, code: Code, mask: Tensor | None, caus
         given = [x for x in (q, k, v, mask, *pytree.tree_leaves(code)) if x is not None]
         if any(x.requires_grad for x in given):
             raise ValueError("flex attention has no backward pass on CPUs: use kernel='sdpa' or torch.no_grad()")
-    modify = code.score_mod(q.shape[1])
+    modify = code.score_mod(q, k)
     ahead = k.shape[2] - q.shape[2]
     seen = None if mask is None else mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 

@@ -4,8 +4,8 @@ import inspect
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Required, Self, TypedDict
 
 import torch
@@ -29,6 +29,8 @@ class Traits:
     monotone   scores fall as the key moves away
     signed     negative positions are as good as positive ones
     reach      the largest |position| up to which its float32 arithmetic keeps every other promise
+    rounding   how many times 2^-23 of the angles that it turns its float32 arithmetic may be off
+    anchored   prefix tokens, which have no position, get learned biases of their own
     """
 
     axes: int
@@ -42,6 +44,8 @@ class Traits:
     monotone: bool = False
     signed: bool = True
     reach: float = 1e6
+    rounding: float = 1.0
+    anchored: bool = False
 
 
 class Shape(TypedDict, total=False):
@@ -138,7 +142,7 @@ class Encoding(nn.Module, ABC):
         """
         k = None if key_positions is None else self._coordinates("key_positions", key_positions)
         code = self.encode(self._coordinates("positions", positions), k)
-        return replace(code, q_heads=self.heads, k_heads=self.own_heads)
+        return code.serving(self.heads, self.own_heads)
 
     def grid(
         self,
@@ -164,12 +168,12 @@ class Encoding(nn.Module, ABC):
         """What `initial` says, as a family of encodings adjusts it."""
         return self.initial()
 
-    def build(self, *, learned: bool) -> None:
-        """Create what `initial` names: parameters if learned, buffers that are not saved otherwise."""
+    def build(self, *, learned: bool, fixed: Collection[str] = ()) -> None:
+        """Create what `initial` names: parameters if learned and not fixed, otherwise buffers that are not saved."""
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for name, value in self.start().items():
             value = value.to(device=torch.get_default_device(), dtype=dtype)
-            if learned:
+            if learned and name not in fixed:
                 self.register_parameter(name, nn.Parameter(value))
             else:
                 self.register_buffer(name, value, persistent=False)

@@ -1,12 +1,17 @@
-"""Encodings by name."""
+"""Encodings by name, and encodings made of several."""
 
 import difflib
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
-from ropewalk.encoding import Encoding
+from torch import Tensor, nn
+
+from ropewalk.code import Chain
+from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
 
 ALIASES = {"nope": "none"}
+COMMON = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
 
 
 def names() -> list[str]:
@@ -18,6 +23,8 @@ def find(name: str) -> type[Encoding]:
     """The class of a name; `-` and `_` are alike."""
     plain = name.lower().replace("_", "-")
     plain = ALIASES.get(plain, plain)
+    if plain == Chained.name:
+        return Chained
     if plain not in REGISTRY:
         close = difflib.get_close_matches(plain, REGISTRY, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -32,3 +39,105 @@ def create(name: str, **options: Any) -> Encoding:
     coordinates=None; its class has the rest. Unknown options are errors.
     """
     return find(name)(**options)
+
+
+def chain(*encodings: Encoding) -> "Chained":
+    """One encoding that does what several do, in turn: `chain(create("rope", …), create("alibi", …))`.
+
+    They keep their parameters and must agree on head_dim, heads, kv_heads, axes, layers, coordinates and, where they have
+    one, on size, because they are given the same positions.
+    """
+    return Chained(parts=encodings)
+
+
+class Chained(Encoding):
+    """Several encodings in turn, as one: mixed RoPE with a learned absolute embedding, RoPE with ALiBi, …
+
+    parts  Encodings, or their options with their names, as `config()` has them; at least two, of which one may turn.
+    """
+
+    name = "chain"
+    paper = "arXiv:2403.13298"
+
+    def __init__(self, *, parts: Sequence[Encoding | Mapping[str, Any]], **shape: Any) -> None:
+        given = {name: value for name, value in shape.items() if name != "variant" and value is not None}
+        if len(parts) < 2:
+            raise ValueError(f"a chain has at least two parts, got {len(parts)}")
+        members: list[Encoding] = []
+        for part in parts:
+            members.append(part if isinstance(part, Encoding) else create(**{**given, **part}))
+            given["axes"] = members[0].axes
+        common = {name: _agreed(name, members) for name in COMMON}
+        super().__init__(variant=shape.get("variant"), **common)
+        self.members = nn.ModuleList(members)
+        turning = [member.name for member in members if member.traits.rotary]
+        if len(turning) > 1:
+            raise ValueError(f"one part of a chain may turn q and k, got {', '.join(turning)}")
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The name and options of each part, but for those that all have in common."""
+        configs = [member.config() for member in self._members()]
+        return [{name: value for name, value in config.items() if name not in COMMON} for config in configs]
+
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        widths = [getattr(member, "width", None) for member in self._members() if member.name != "transformer-xl"]
+        return next((width for width in widths if width is not None), self.heads * self.head_dim)
+
+    def initial(self) -> dict[str, Tensor]:
+        return {}
+
+    def reset_parameters(self) -> None:
+        for member in self._members():
+            member.reset_parameters()
+
+    def init_non_persistent_buffers(self) -> None:
+        for member in self._members():
+            member.init_non_persistent_buffers()
+
+    def encode(self, q: Tensor, k: Tensor | None) -> Chain:
+        return Chain(layers=self.layers, codes=tuple(member.encode(q, k) for member in self._members()))
+
+    @property
+    def traits(self) -> Traits:
+        each = [member.traits for member in self._members()]
+        biased = [member(member.grid(*[1] * self.axes)).biased for member in self._members()]
+        falling = [traits.monotone for traits, adds in zip(each, biased, strict=True) if adds]
+        return Traits(
+            axes=self.axes,
+            relative=tuple(all(axis) for axis in zip(*(traits.relative for traits in each), strict=True)),
+            isometric=all(traits.isometric for traits in each),
+            learned=any(traits.learned for traits in each),
+            oblique=any(traits.oblique for traits in each),
+            isotropic=all(traits.isotropic for traits in each),
+            monotone=bool(falling) and all(falling),
+            signed=all(traits.signed for traits in each),
+            reach=min(traits.reach for traits in each),
+            rounding=max(traits.rounding for traits in each),
+            anchored=any(traits.anchored for traits in each),
+        )
+
+    def summary(self) -> str:
+        return " + ".join(member.summary() for member in self._members())
+
+    def _members(self) -> list[Encoding]:
+        return [member for member in self.members if isinstance(member, Encoding)]
+
+    @classmethod
+    def examples(cls) -> Iterator[Self]:
+        yield cls(parts=[{"name": "mixed"}, {"name": "learned-ape"}], head_dim=12, heads=2, size=(3, 5))
+        yield cls(parts=[{"name": "rope"}, {"name": "alibi"}], head_dim=12, heads=4, kv_heads=2, layers=2)
+        three = ({"name": "string-cayley"}, {"name": "swin-bias"}, {"name": "sincos"})
+        yield cls(parts=three, head_dim=12, heads=2, size=(3, 5))
+
+
+def _agreed(name: str, members: Sequence[Encoding]) -> Any:
+    """What all members say of `name`; a size may be known to some of them only."""
+    values = [getattr(member, name) for member in members]
+    said = [value for value in values if value is not None or name != "size"]
+    if any(value != said[0] for value in said):
+        told = ", ".join(f"{value!r} in {member.name}" for value, member in zip(values, members, strict=True))
+        raise ValueError(f"the parts of a chain must agree on {name}, got {told}")
+    return said[0] if said else None

@@ -19,6 +19,7 @@ CONVENTIONS = {
     "shorter": "patch centres in [-1, 1], every axis by the shorter side (DINOv3, min)",
     "pi": "from -pi to pi, end points included (van de Geijn et al.)",
     "unit": "from 0 to 1, end points included (LieRE)",
+    "area": "from -s to s, end points included, s the side over the geometric mean of the sides (golden-gate RoPE)",
 }
 """The conventions by name. Each is defined at the reference size; `grid` says what happens at others."""
 
@@ -41,6 +42,46 @@ def segments(lengths: Sequence[int], *, device: torch.device | str | None = None
     return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=sum(lengths))
 
 
+def mrope(
+    *parts: int | Sequence[int],
+    interval: float = 1.0,
+    resume: str = "largest",
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Ids (N, 3) of time, row and column for a row of texts and images, as Qwen's models count them.
+
+    A part is the number of tokens of a text, each at (m, m, m), or the (frames, rows, columns) of an image or video as
+    the language model sees it, after patches were merged. `interval` is the distance between frames, cut to whole
+    numbers: 1, or in Qwen2.5-VL tokens per second times seconds per frame. Qwen3-VL has time stamps, texts, between
+    frames: give each frame as a part of its own.
+
+    resume  Where the part after an image begins: "largest", one beyond the largest id so far (the Qwen2-VL paper); "side",
+            the image's start plus its longer side, whatever its number of frames (transformers 5).
+    """
+    if resume not in ("largest", "side"):
+        raise ValueError(f"resume must be 'largest' or 'side', got {resume!r}")
+    start, rows = 0, [torch.zeros(0, 3, dtype=torch.long, device=device)]
+    for part in parts:
+        if isinstance(part, int):
+            ids = torch.arange(_count("parts", part), device=device)[:, None].expand(-1, 3)
+            after = part
+        else:
+            ids = _volume(part, _at_least("interval", interval, 0), device)
+            after = int(ids.max()) + 1 if resume == "largest" else max(part[1:])
+        rows.append(ids + start)
+        start += after
+    return torch.cat(rows).to(dtype)
+
+
+def _volume(sides: Sequence[int], interval: float, device: torch.device | str | None) -> Tensor:
+    if len(sides) != 3 or any(_count("parts", side) < 1 for side in sides):
+        raise ValueError(f"a part must be a number of tokens or (frames, rows, columns), got {tuple(sides)}")
+    frames, rows, columns = (torch.arange(side, device=device) for side in sides)
+    frames = (frames * interval).long()
+    return torch.stack(torch.meshgrid(frames, rows, columns, indexing="ij"), dim=-1).flatten(0, 2)
+
+
 def grid(
     *sizes: int,
     coordinates: str = "index",
@@ -56,8 +97,8 @@ def grid(
     that patches move closer. Conventions centred on zero stay centred. At resolution "rescale", the patches of "index"
     lie where their centres fall in the reference's numbering: (i + 0.5) P0 / P - 0.5.
 
-    "pi" and "unit" extrapolate as their papers do, to ±pi P/P0 and P/P0 with both ends included, which keeps the
-    distance between patches only nearly: it is (P/P0) (P0 - 1)/(P - 1) of the reference's.
+    "pi", "unit" and "area" have both ends included and extrapolate to P/P0 times the reference's, as their papers do.
+    This keeps the distance between patches only nearly: it is (P/P0) (P0 - 1)/(P - 1) of the reference's.
     """
     if not sizes:
         raise ValueError("a grid needs at least one size, got none")
@@ -89,16 +130,26 @@ def _line(coordinates: str, i: Tensor, axis: int, sizes: Sequence[int], referenc
         return (i + 0.5) * ref / n - 0.5 if rescale else i
     if coordinates == "centre":
         return (i + 0.5) / (n if rescale else ref)
-    if coordinates in ("pi", "unit"):
+    if coordinates in ("pi", "unit", "area"):
         stretch = 1.0 if rescale else n / ref
         steps = n - 1 if n > 1 else 1
-        return i * (stretch / steps) if coordinates == "unit" else (2 * i - (n - 1)) * (stretch * math.pi / steps)
+        if coordinates == "unit":
+            return i * (stretch / steps)
+        end = math.pi if coordinates == "pi" else _share(axis, sizes if rescale else reference)
+        return (2 * i - (n - 1)) * (stretch * end / steps)
+    # DINOv3's arithmetic, which equality bit for bit wants: to [0, 1] by the longer, shorter or own side, then to [-1, 1].
     side = _side(coordinates, axis, sizes)
-    return (2 * i + 1 - side) / (side if rescale else _side(coordinates, axis, reference))
+    centred = 2 * ((i + 0.5) / side) - 1
+    return centred if rescale else centred * (side / _side(coordinates, axis, reference))
 
 
 def _side(coordinates: str, axis: int, sizes: Sequence[int]) -> int:
     return sizes[axis] if coordinates == "separate" else max(sizes) if coordinates == "longer" else min(sizes)
+
+
+def _share(axis: int, sizes: Sequence[int]) -> float:
+    """A side over the geometric mean of all sides."""
+    return max(sizes[axis], 1) / math.prod(max(n, 1) for n in sizes) ** (1 / len(sizes))
 
 
 def perturb(

@@ -1,7 +1,9 @@
-"""The two families of rotary encodings that are exponentials, R(p) = exp(p_1 A_1 + p_2 A_2 + …) with A_i skew-symmetric.
+"""The families of rotary encodings that are exponentials, R(p) = exp(p_1 A_1 + p_2 A_2 + …) with A_i skew-symmetric.
 
 `Waves`: pairs of channels, each with a wave vector w, turn by the angle w · p. Generators made of such pairs commute, hence
 R(x)ᵀ R(y) = R(y - x): scores depend on differences of positions alone.
+
+`BasedWaves`: the same after a change of basis, A_i = U W_i Uᵀ. Any commuting A_i are of this form.
 
 `Exponentials`: blocks of b channels turn by the exponential itself. It is relative along all axes exactly if the blocks of
 different axes commute.
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import ops
-from ropewalk.code import Rotation, Turn
+from ropewalk.code import Basis, Chain, Code, Rotation, Turn
 from ropewalk.encoding import Encoding, Shape, Traits, flag, positive, positive_number
 
 
@@ -28,7 +30,8 @@ class PairShape(Shape, total=False):
 class Waves(Encoding):
     """Pairs of channels turn by the scalar product of a wave vector and the position.
 
-    `initial` says frequencies or wave vectors; all of them are stretched by `scale`.
+    scale        Stretches all frequencies or wave vectors that `initial` names.
+    interleaved  Pair i is channels (2i, 2i + 1) if True, (i, i + P) if False.
     """
 
     def __init__(self, *, scale: float = 1.0, interleaved: bool = True, **shape: Unpack[Shape]) -> None:
@@ -48,7 +51,11 @@ class Waves(Encoding):
         learned = any(True for _ in self.parameters())
         return Traits(axes=self.axes, relative=(True,) * self.axes, rotary=True, learned=learned)
 
-    def encode(self, q: Tensor, k: Tensor | None) -> Rotation:
+    def encode(self, q: Tensor, k: Tensor | None) -> Code:
+        return self.rotation(q, k)
+
+    def rotation(self, q: Tensor, k: Tensor | None) -> Rotation:
+        """The rotation of the pairs for queries at q and keys at k."""
         waves = self._all_layers(self.waves())
         return Rotation(
             layers=self.layers,
@@ -78,6 +85,22 @@ class Waves(Encoding):
         return waves if self.layers is None or waves.ndim == 4 else self.per_layer(waves)
 
 
+class BasedWaves(Waves):
+    """Waves in a basis of their own: q and k of all tokens are written in it, then pairs of coordinates turn."""
+
+    @abstractmethod
+    def basis(self) -> Tensor:
+        """Orthonormal vectors as columns, ([L] h D D); h is 1 where heads share, and no L where layers do."""
+
+    def encode(self, q: Tensor, k: Tensor | None) -> Chain:
+        basis = Basis(layers=self.layers, head_dim=self.head_dim, basis=self._all_layers(self.basis()))
+        return Chain(layers=self.layers, codes=(basis, self.rotation(q, k)))
+
+    def generators(self) -> Tensor:
+        basis = self._all_layers(self.basis()).unsqueeze(-3)
+        return basis @ super().generators() @ basis.mT
+
+
 class Exponentials(Encoding):
     """Blocks of b channels turn by the exponential of skew-symmetric matrices weighted by the position.
 
@@ -100,6 +123,11 @@ class Exponentials(Encoding):
     def reach(self) -> float:
         """The largest |position| for its traits."""
         return 1e6 if self.block == 2 else 16.0
+
+    @property
+    def rounding(self) -> float:
+        """How far off its arithmetic may be, for its traits."""
+        return 4.0
 
     def encode(self, q: Tensor, k: Tensor | None) -> Turn:
         blocks = self.blocks().movedim(-4, -1)  # ([L] h G b b A)

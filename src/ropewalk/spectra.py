@@ -51,6 +51,23 @@ def random_frames(
     return torch.cat(waves, dim=-2)
 
 
+def golden_directions(count: int, axes: int) -> Tensor:
+    """Unit vectors (count, axes) any run of which is spread over all directions, opposite ones counted as one (Xiong).
+
+    Two axes: at the angle n pi/phi from the columns. More: points of the R-sequence, whose step has the coordinates
+    1/g, 1/g^2, … with g^(axes + 1) = g + 1, taken from the cube to the sphere by the normal distribution's quantiles.
+    """
+    if axes <= 2:
+        turn = torch.arange(count, dtype=torch.float64, device="cpu") * (math.pi * (math.sqrt(5) - 1) / 2)
+        return torch.stack([turn.sin(), turn.cos()], -1) if axes == 2 else torch.ones_like(turn).unsqueeze(-1)
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1 + ratio) ** (1 / (axes + 1))
+    step = ratio ** -torch.arange(1, axes + 1, dtype=torch.float64, device="cpu")
+    cube = torch.arange(1, count + 1, dtype=torch.float64, device="cpu")[:, None] * step % 1.0
+    return torch.nn.functional.normalize(torch.erfinv(2 * cube - 1), dim=-1)
+
+
 def _frames(lead: tuple[int, ...], axes: int, generator: torch.Generator | None) -> Tensor:
     if axes == 2:
         turn = 2 * math.pi * torch.rand(lead, dtype=torch.float64, device="cpu", generator=generator)

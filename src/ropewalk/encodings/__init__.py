@@ -5,15 +5,23 @@ from ropewalk.encodings.alibi import ALiBi as ALiBi
 from ropewalk.encodings.axial import Axial as Axial
 from ropewalk.encodings.comrope_ap import ComRoPEAP as ComRoPEAP
 from ropewalk.encodings.comrope_ld import ComRoPELD as ComRoPELD
+from ropewalk.encodings.dinov3 import DINOv3 as DINOv3
+from ropewalk.encodings.golden import Golden as Golden
 from ropewalk.encodings.learned_ape import LearnedAPE as LearnedAPE
 from ropewalk.encodings.liere import LieRE as LieRE
 from ropewalk.encodings.mixed import Mixed as Mixed
+from ropewalk.encodings.mrope import MRoPE as MRoPE
 from ropewalk.encodings.nope import NoPE as NoPE
 from ropewalk.encodings.rope import RoPE as RoPE
 from ropewalk.encodings.sincos import SinCos as SinCos
 from ropewalk.encodings.spherical import Spherical as Spherical
+from ropewalk.encodings.string_cayley import StringCayley as StringCayley
+from ropewalk.encodings.string_circulant import StringCirculant as StringCirculant
+from ropewalk.encodings.swin_bias import SwinBias as SwinBias
 from ropewalk.encodings.t5_bias import T5Bias as T5Bias
+from ropewalk.encodings.transformer_xl import TransformerXL as TransformerXL
 from ropewalk.encodings.uniform import Uniform as Uniform
+from ropewalk.encodings.xpos import XPos as XPos
 
 REGISTRY: dict[str, type[_Encoding]] = {
     kind.name: kind

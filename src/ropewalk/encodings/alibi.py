@@ -35,6 +35,9 @@ class ALiBi(Encoding):
     of the positions (patches), as in CROMA.
 
     Slopes belong to query heads, also where keys are grouped: they touch no key.
+
+    Beware: slopes are made for whole tokens or patches; on positions in [0, 1] the bias all but vanishes. It falls on both
+    sides of the query, so a decoder still needs its causal mask, and a prefix, which loses nothing, beats every neighbour.
     """
 
     name = "alibi"

@@ -16,6 +16,9 @@ class Axial(Waves):
 
     A score is a sum of one part for each axis, so that no head can look along a diagonal: attention patterns are grids.
 
+    Beware: a law belongs to its coordinates. With one base, the fastest pair turns 13 rad across 14 patch indices and 1 rad
+    across [0, 1], so take positions from `grid`. At a higher resolution indices reach angles that training never met.
+
     variant  Whose coordinates, base and order of pairs.
       heo           Heo et al.'s code: patch indices, base 100, first half columns, second half rows.
       heo-paper     the same with the paper's channel map: column and row pairs alternate.

@@ -16,10 +16,12 @@ class ComRoPEAP(Exponentials):
     No two axes share a block, so all generators commute and scores depend on differences of positions alone. In the basis
     that diagonalises its blocks this is learned axial RoPE: blocks add no expressivity, only another path to it.
 
+    Beware: the paper's class token stands at the image's centre and is turned like every other: give it that position, no
+    prefix. The default `std` turns about 6 rad across an image at b = 8; matrices of the size that the paper reports after
+    training turn 0.7.
+
     std     P starts Gaussian of this deviation, the published code's 1 by default. 0 starts as no encoding at all.
     shared  One set of matrices for all heads.
-
-    The paper's class token stands at the image's centre and is turned like every other: give it that position.
     """
 
     name = "comrope-ap"
@@ -56,7 +58,8 @@ class ComRoPEAP(Exponentials):
 
     @property
     def traits(self) -> Traits:
-        return Traits(axes=self.axes, relative=(True,) * self.axes, rotary=True, learned=True, reach=self.reach)
+        relative = (True,) * self.axes
+        return Traits(axes=self.axes, relative=relative, rotary=True, learned=True, reach=self.reach, rounding=self.rounding)
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

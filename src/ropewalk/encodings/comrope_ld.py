@@ -14,7 +14,10 @@ class ComRoPELD(Exponentials):
 
     The generators of different axes are multiples of each other, hence commute, and scores depend on differences of
     positions alone. In the basis that diagonalises its blocks this is mixed RoPE in which the b/2 pairs of a block share
-    one direction: a larger block means fewer directions, not more.
+    one direction.
+
+    Beware: a larger block means fewer directions, not more: of 64 channels, 32 with b = 2 and 8 with b = 8. The paper's
+    class token stands at the image's centre and is turned like every other: give it that position, no prefix.
 
     variant
       yu       the paper: θ belongs to a head.
@@ -65,6 +68,7 @@ class ComRoPELD(Exponentials):
             learned=True,
             oblique=self.axes > 1,
             reach=self.reach,
+            rounding=self.rounding,
         )
 
     @classmethod

@@ -18,13 +18,14 @@ class LearnedAPE(Encoding):
     any position inside it has a value and another resolution needs no resized copy. Reading it on `grid(…,
     resolution="rescale")` gives what `F.interpolate(…, align_corners=False)` gives.
 
+    Beware: it ends where its table ends. A larger grid wants resolution="rescale"; the default, "extrapolate", leaves the
+    table. The class token's own entry, which ViTs keep in the same table, is none: it would be another bias of that token.
+
     size           The training grid, one number an axis: needed.
     interpolation  "bilinear" or "bicubic" (a = -0.75, as PyTorch's), in every number of axes.
     outside        Beyond the outermost entries' cells, that is below -1/2 or above size - 1/2: "error", or "clamp" to
                    the nearest. In compiled code and on accelerators, where values are not looked at, "error" gives NaN.
     width          Channels of a token, by default heads · head_dim.
-
-    The class token's own entry, which ViTs keep in the same table, is none: it would be another bias of that token.
     """
 
     name = "learned-ape"

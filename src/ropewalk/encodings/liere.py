@@ -18,11 +18,13 @@ class LieRE(Exponentials):
     positions. With b = 2 everything commutes and it is mixed RoPE; with one axis it is RoPE with learned frequencies in a
     basis that the projections absorb. b = head_dim is the dense LieRE_64 of the paper.
 
+    Beware: the start's fastest turn grows with b, across an image from 6 rad at b = 2 to 20 at b = 8 and 130 at b = 64,
+    where neighbours of 14 patches lie 10 rad apart; `scale` undoes that. In the published code all layers use the matrices
+    of layer 0, whatever its flags say; here each layer has its own.
+
     block   b. Channels beyond the last whole block stay unturned.
     scale   Entries of U start from U(0, 2 pi scale).
     shared  One set of matrices for all heads.
-
-    In the published code all layers use the matrices of layer 0, whatever its flags say; here each layer has its own.
     """
 
     name = "liere"
@@ -58,6 +60,7 @@ class LieRE(Exponentials):
             learned=True,
             oblique=self.axes > 1,
             reach=self.reach,
+            rounding=self.rounding,
         )
 
     @classmethod

@@ -18,6 +18,9 @@ class Mixed(Waves):
     Pairs may look along any direction. Up to a change of basis, which the query and key projections absorb, this is the
     most general encoding whose scores depend on differences of positions alone.
 
+    Beware: keep `wave` from weight decay, as Heo et al. do: a pair whose wave vector shrinks to zero sees no positions.
+    Gains of single channels between projection and rotation (QK normalisation) let no change of basis be absorbed.
+
     variant  Whose coordinates and start.
       heo           patch indices; each head starts as axial RoPE of base 10 in a frame of its own, turned at random.
       van-de-geijn  [-pi, pi]; w from U(0, 1): all directions start in the first quadrant.

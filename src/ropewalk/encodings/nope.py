@@ -11,6 +11,9 @@ class NoPE(Encoding):
     """No encoding: attention sees a set of tokens, and permuting them permutes its output.
 
     A causal mask still tells a query how many keys it has, which is why language models without encoding learn at all.
+
+    Beware: as a baseline it is honest only if nothing else tells positions: no zero padding in a convolutional stem, no
+    learned table left in the model.
     """
 
     name = "none"

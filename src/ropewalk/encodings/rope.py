@@ -15,7 +15,10 @@ class RoPE(Waves):
         (R_m q)ᵀ (R_n k) = qᵀ R_{n-m} k
 
     Scores depend on the distance alone, norms are kept, and each pair looks at its own length scale, from 2 pi places to
-    2 pi · base. The RoFormer paper's decay of scores with distance holds for q and k that start in phase, not in general.
+    2 pi · base.
+
+    Beware: the RoFormer paper's decay of scores with distance holds for q and k that start in phase, not in general. Beyond
+    the length of training, pairs that never completed a turn meet angles they have not seen: it does not extrapolate well.
 
     base         LLaMA 1 and 2: 10,000; larger ones reach further.
     rotary_dim   Turn only this many leading channels, pairs counted and joined inside that width (GPT-J, GPT-NeoX).

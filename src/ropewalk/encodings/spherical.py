@@ -18,6 +18,9 @@ class Spherical(Encoding):
     acts last: S(p)ᵀ S(q) = X_0(-ω p_0) X_1(ω (q_1 - p_1)) X_0(ω q_0) for two axes. The paper calls the method
     not equivariant; it is so along every axis but the last, and weakly where ω is small.
 
+    Beware: of two axes it is the columns that act last: moving all tokens to the side changes no score, moving them down
+    does. A head width that 3 does not divide leaves channels unturned, one of 64; 48, 60, 63 and 96 leave none.
+
     variant  Whose frequencies, and what D in ω_j = 100^(-2j/D) is; both read [-pi, pi].
       van-de-geijn        the published code: the head width. Ends near 100^(-2/3).
       van-de-geijn-paper  the paper's appendix: the number of triplets. Ends near 100^(-2).

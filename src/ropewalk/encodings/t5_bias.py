@@ -42,8 +42,10 @@ class T5Bias(Encoding):
         score += table_h[bucket(p_key - p_query)]
 
     Of 32 buckets half serve keys ahead of the query, half those behind; of each half, half hold one distance each and the
-    rest widen with the logarithm up to `max_distance`, beyond which all keys look alike. T5 itself uses one table in all
-    layers (an encoding made without `layers=`) and attention without the 1/√d (`attend(…, scale=1.0)`).
+    rest widen with the logarithm up to `max_distance`, beyond which all keys look alike.
+
+    Beware: T5 itself uses one table in all layers (an encoding made without `layers=`) and attention without the 1/√d
+    (`attend(…, scale=1.0)`). Distances below 1 all share the bucket of distance 0: positions must count tokens.
 
     bidirectional  False, for decoders: all buckets look back, and keys ahead share the bucket of distance 0.
     shared         One table for all heads.

@@ -13,9 +13,11 @@ class Uniform(Waves):
 
         angle of pair (a, j) at p = ω p_a
 
-    With positions in [-pi, pi] and ω = 1 the turn is completed once across the image, so that every place has a code of
-    its own. It isolates what a spread of frequencies is worth. Elsewhere "uniform RoPE" also means evenly spread
-    directions; that is another encoding.
+    With positions in [-pi, pi] and ω = 1 the turn is completed once across the image. It isolates what a spread of
+    frequencies is worth. Elsewhere "uniform RoPE" also means evenly spread directions; that is another encoding.
+
+    Beware: with ω = 1 the first and the last patch of an axis have the same code, for -pi and pi are one angle: 14 x 14
+    places have 13 x 13 codes. On a larger image than in training a second turn begins.
 
     variant
       van-de-geijn       the paper's ω = 1.

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import positions as places
-from ropewalk.code import Code, Offset
+from ropewalk.code import Chain, Code, Offset
 from ropewalk.encoding import Encoding
 from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
 
@@ -111,7 +111,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def check_prefix(encoding: Encoding) -> None:
-    """Prefix tokens have no position: they are not turned, get no bias and no offset, seen from either side."""
+    """Prefix tokens have no position: nothing that happens to them, seen from either side, depends on one."""
     logits, p = Logits(ready(encoding)), points(encoding, 6)
     x, y = logits.tokens(9), logits.tokens(8, seed=4)
     prefixed = logits(x, y, p, None, (3, 2))
@@ -123,15 +123,27 @@ def check_prefix(encoding: Encoding) -> None:
     assert (twice.q_prefix, twice.k_prefix) == (3, 2), (
         f"1 and 2 prefix tokens make {twice.q_prefix}, 0 and 2 {twice.k_prefix}"
     )
-    if encoding.traits.rotary:
-        still = torch.zeros(3, encoding.axes, dtype=p.dtype)
-        standing = logits(x, y, torch.cat([still, p]), torch.cat([still[:2], p]))
-        close(prefixed, standing, "logits of prefix tokens and of tokens at zero")
-        return
-    for one, mine in zip(single(code), prefixed.chunk(encoding.layers or 1), strict=True):
-        bias = one.scores(q[:, :, 3:], k[:, :, 2:])
-        expected = logits.attend(Code(), q, k) + (0 if bias is None else F.pad(bias, (2, 0, 3, 0)))
-        close(mine, expected, "logits with a prefix and with its rows and columns left alone")
+    still = torch.zeros(3, encoding.axes, dtype=p.dtype)
+    at_zero = single(logits.encoding(still, still[:2]))
+    for one, zero, mine in zip(single(code), at_zero, prefixed.chunk(encoding.layers or 1), strict=True):
+        first, rest = zero.qk(q[:, :, :3], k[:, :, :2]), one.qk(q[:, :, 3:], k[:, :, 2:])
+        bias = one.scores(*rest)
+        bare = logits.attend(Code(), torch.cat([first[0], rest[0]], 2), torch.cat([first[1], rest[1]], 2))
+        added = mine - bare - (0 if bias is None else F.pad(bias, (2, 0, 3, 0)))
+        if encoding.traits.anchored:
+            _check_anchors(added)
+        else:
+            close(added, torch.zeros_like(added), "logits with a prefix and with its rows and columns left alone")
+
+
+def _check_anchors(added: Tensor) -> None:
+    """What three prefix queries and two prefix keys get is one number a head for each way in which two tokens meet."""
+    ways = {"prefix to tokens": added[:, :, :3, 2:], "tokens to prefix": added[:, :, 3:, :2], "prefix": added[:, :, :3, :2]}
+    for name, part in ways.items():
+        close(part, part[:1, :, :1, :1].expand_as(part), f"the bias of {name} and that of its first pair")
+        assert part.abs().max() > 1e-3, f"anchored, but the bias of {name} is nothing"
+    rest = added[:, :, 3:, 2:]
+    close(rest, torch.zeros_like(rest), "logits among tokens with and without a prefix")
 
 
 def check_score_mod(encoding: Encoding) -> None:
@@ -140,7 +152,7 @@ def check_score_mod(encoding: Encoding) -> None:
     q, k = torch.zeros(2, logits.heads, 6, encoding.head_dim), torch.zeros(2, logits.kv_heads, 4, encoding.head_dim)
     index = torch.meshgrid(*(torch.arange(n) for n in (2, logits.heads, 6, 4)), indexing="ij")
     for one in single(logits.encoding(p, kp).prefixed(q=2, k=1)):
-        dense, modify = one.scores(q, k), one.score_mod(logits.heads)
+        dense, modify = one.scores(q, k), one.score_mod(q, k)
         assert (dense is None) == (modify is None), "scores and score_mod do not agree on whether there is a bias"
         if dense is not None and modify is not None:
             zero = torch.zeros(index[0].shape, dtype=dense.dtype)
@@ -156,7 +168,7 @@ def check_layers(encoding: Encoding) -> None:
             for name, parameter in alone.named_parameters():
                 own = deep.get_parameter(name)
                 layered = own.shape == (3, *parameter.shape)
-                assert layered or isinstance(code, Offset), f"{name} {tuple(own.shape)} has no axis for three layers"
+                assert layered or _has_offset(code), f"{name} {tuple(own.shape)} has no axis for three layers"
                 parameter.data.copy_(own[layer] if layered else own)
             close(whole[layer], Logits(alone).at(p), f"layer {layer} of three and alone")
             tokens = Logits(deep).tokens(6)
@@ -166,19 +178,24 @@ def check_layers(encoding: Encoding) -> None:
     refused(lambda: code[3], IndexError, "layer 3 of three")
 
 
+def _has_offset(code: Code) -> bool:
+    return isinstance(code, Offset) or (isinstance(code, Chain) and any(map(_has_offset, code.codes)))
+
+
 def check_groups(encoding: Encoding) -> None:
     """With grouped queries, what belongs to a key head is shared by the query heads of its group."""
     grouped, plain = ready(like(encoding, heads=4, kv_heads=2)), ready(like(encoding, heads=4, kv_heads=None))
-    for name, parameter in plain.named_parameters():
-        own = grouped.get_parameter(name).detach()
-        for axis, (mine, wanted) in enumerate(zip(own.shape, parameter.shape, strict=True)):
-            own = own.repeat_interleave(2, axis) if 2 * mine == wanted else own
-        parameter.data.copy_(own)
+    for groups, heads in ((grouped.named_parameters(), plain.get_parameter), (grouped.named_buffers(), plain.get_buffer)):
+        for name, own in groups:
+            wanted = heads(name)
+            for axis, (mine, many) in enumerate(zip(own.shape, wanted.shape, strict=True)):
+                own = own.repeat_interleave(2, axis) if 2 * mine == many else own
+            wanted.data.copy_(own.detach())
     p = points(encoding, 6)
-    few, many = Logits(grouped), Logits(plain)
+    few, single_heads = Logits(grouped), Logits(plain)
     weight = few.get_buffer("to_k").unflatten(-1, (2, 1, -1)).expand(-1, -1, 2, -1).flatten(1)
-    many.get_buffer("to_k").copy_(weight)
-    close(few.at(p), many.at(p), "two key heads and the same two repeated")
+    single_heads.get_buffer("to_k").copy_(weight)
+    close(few.at(p), single_heads.at(p), "two key heads and the same two repeated")
 
 
 def check_views(encoding: Encoding) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding
@@ -92,6 +93,18 @@ def generators(encoding: Encoding) -> Tensor:
     return encoding.generators()  # type: ignore[operator]
 
 
+def matrices(code: Code) -> tuple[Tensor, Tensor]:
+    """The matrices that meet queries and keys, each ([L] [B] h N D D)."""
+    assert code.rotary, f"a rotary encoding makes a rotary code, got {type(code).__name__}"
+    return code.matrices(), code.key_matrices()  # type: ignore[attr-defined]
+
+
+def turns(encoding: Encoding, p: Tensor) -> Tensor:
+    """The matrices at p, seen from the basis that tokens of the prefix, which are not turned, are written in."""
+    first, rest = matrices(encoding(p).prefixed(q=1))[0].split([1, len(p)], dim=-3)
+    return first.mT @ rest
+
+
 def exponential(encoding: Encoding, p: Tensor) -> Tensor:
     """exp(sum of p_a A_a), or the product of exp(p_a A_a) with axis 0 first, token by token: ([L] h N D D)."""
     each, rows = generators(encoding), []
@@ -122,7 +135,8 @@ def single(code: Code) -> list[Code]:
 
 def leaves(code: Code) -> dict[str, Tensor]:
     """The tensors of a code by name."""
-    return {name: value for name, value in vars(code).items() if isinstance(value, Tensor)}
+    paths, _ = pytree.tree_flatten_with_path(code)
+    return {pytree.keystr(path).lstrip("."): value for path, value in paths}
 
 
 def close(actual: Tensor, expected: Tensor, what: str, *, atol: float = 1e-9) -> None:

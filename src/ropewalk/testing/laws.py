@@ -4,9 +4,8 @@ import itertools
 
 import torch
 
-from ropewalk.code import Rotary
 from ropewalk.encoding import Encoding
-from ropewalk.testing.case import Logits, close, exponential, generators, grid, points, ready, single
+from ropewalk.testing.case import Logits, close, exponential, generators, grid, matrices, points, ready, single, turns
 
 
 def check_traits(encoding: Encoding) -> None:
@@ -15,7 +14,7 @@ def check_traits(encoding: Encoding) -> None:
     learned = any(True for _ in encoding.parameters())
     assert traits.axes == encoding.axes == len(traits.relative), f"{encoding.axes} axes, but traits say {traits}"
     assert traits.learned == learned, f"learned={traits.learned}, but it has {'' if learned else 'no '}parameters"
-    rotary = isinstance(instance(points(encoding, 2)), Rotary)
+    rotary = instance(points(encoding, 2)).rotary
     assert traits.rotary == rotary, f"rotary={traits.rotary}, but its code is {'' if rotary else 'not '}rotary"
     if rotary:
         moved = generators(instance).abs().gt(0)  # ([L] h A D D)
@@ -39,11 +38,10 @@ def check_isometric(encoding: Encoding) -> None:
 
 
 def check_origin(encoding: Encoding) -> None:
-    """At position zero nothing is turned."""
-    code = ready(encoding)(torch.zeros(1, encoding.axes, dtype=torch.float64))
-    assert isinstance(code, Rotary), f"a rotary encoding makes a rotary code, got {type(code).__name__}"
+    """At position zero nothing is turned: a token there is as one of the prefix."""
+    still = turns(ready(encoding), torch.zeros(1, encoding.axes, dtype=torch.float64))
     identity = torch.eye(encoding.head_dim, dtype=torch.float64)
-    close(code.matrices(), identity.expand_as(code.matrices()), "the matrix at zero and the identity")
+    close(still, identity.expand_as(still), "the matrix at zero and the identity")
 
 
 def check_matrices(encoding: Encoding) -> None:
@@ -53,12 +51,10 @@ def check_matrices(encoding: Encoding) -> None:
     for code in single(whole):
         q = torch.randn(2, encoding.heads, 6, encoding.head_dim, generator=torch.Generator().manual_seed(6)).double()
         k = q[:, : encoding.kv_heads or encoding.heads].flip(-1)
-        assert isinstance(code, Rotary)
-        for turned, x, matrices in zip(code.qk(q, k), (q, k), (code.matrices(), code.key_matrices()), strict=True):
-            group = x.shape[1] // matrices.shape[-4]
-            by_matrix = matrices.repeat_interleave(group, -4) @ x.unsqueeze(-1)
+        for turned, x, each in zip(code.qk(q, k), (q, k), matrices(code), strict=True):
+            by_matrix = each.repeat_interleave(x.shape[1] // each.shape[-4], -4) @ x.unsqueeze(-1)
             close(turned, by_matrix.squeeze(-1), "what qk does and what its matrices do")
-    close(instance(p).matrices(), exponential(instance, p), "the matrices and the exponentials of the generators")
+    close(turns(instance, p), exponential(instance, p), "the matrices and the exponentials of the generators")
 
 
 def check_relative(encoding: Encoding) -> None:

@@ -1,14 +1,13 @@
 """Checks of its arithmetic: how exact angles are far out, and that every input gets its gradient."""
 
 import copy
-import itertools
 
 import torch
 from torch import Tensor
 
-from ropewalk.code import Bias, Code, Offset, Rotary, Turn
+from ropewalk.code import ContentBias, Offset
 from ropewalk.encoding import Encoding
-from ropewalk.testing.case import Logits, exponential, generators, points, ready
+from ropewalk.testing.case import Logits, exponential, generators, points, ready, single, turns
 
 ULP = 2.0**-23
 
@@ -16,8 +15,8 @@ ULP = 2.0**-23
 def check_precision(encoding: Encoding) -> None:
     """Up to its reach, float32 is off by at most 2^-23 of the sum over axes of the angles turned.
 
-    Rotations are compared with exponentials of their generators (blocks may be off by 4 times as much). Offsets and
-    biases are compared with their own float64 copy, which tells rounding, not a wrong formula.
+    Rotations are compared with exponentials of their generators, and may be off by their `rounding` times that. Offsets
+    and biases are compared with their own float64 copy, which tells rounding, not a wrong formula.
     """
     narrow, reach = ready(encoding, torch.float32), encoding.traits.reach
     wide = copy.deepcopy(narrow).double()
@@ -38,23 +37,20 @@ def _directions(encoding: Encoding, seed: int) -> Tensor:
 def _compare(narrow: Encoding, wide: Encoding, p: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Pairs of a float32 and a float64 result, with the bound on their difference."""
     mine, exact = narrow(p), wide(p.double())
-    if isinstance(mine, Rotary) and isinstance(exact, Rotary):
-        ulps = 4 if isinstance(mine, Turn) else 1
-        bound = ulps * ULP * (1 + _turned(wide, p.double()))
-        return [(mine.matrices(), exponential(wide, p.double()), bound.unsqueeze(-1))]
+    if mine.rotary:
+        matrices = exponential(wide, p.double())
+        size = matrices.abs().amax((-2, -1), keepdim=True).clamp(min=1)
+        bound = narrow.traits.rounding * ULP * (1 + _turned(wide, p.double())).unsqueeze(-1)
+        return [(turns(narrow, p), matrices, size * bound)]
     if isinstance(mine, Offset) and isinstance(exact, Offset):
         ulps = 8 if narrow.traits.learned else 1
         return [(mine.offset, exact.offset, ulps * ULP * (1 + p.double().abs().sum(-1, keepdim=True)))]
-    if isinstance(mine, Bias) and isinstance(exact, Bias):
-        layers = range(mine.layers) if mine.layers is not None else [None]
-        q = torch.zeros(1, narrow.heads, len(p), narrow.head_dim)
-        rows = [(m.scores(q, q), e.scores(q, q)) for m, e in ((_layer(mine, i), _layer(exact, i)) for i in layers)]
-        return [(m, e, 4 * ULP * (1 + e.abs())) for m, e in rows if m is not None and e is not None]
+    if mine.biased:
+        q, k = (torch.zeros(1, heads, len(p), narrow.head_dim) for heads in (narrow.heads, narrow.own_heads))
+        rows = [(m.scores(q, k), e.scores(q, k)) for m, e in zip(single(mine), single(exact), strict=True)]
+        far = 1 + (p.double().abs().amax() if isinstance(mine, ContentBias) else 0)
+        return [(m, e, 4 * ULP * far * (1 + e.abs())) for m, e in rows if m is not None and e is not None]
     return []
-
-
-def _layer(code: Bias, layer: int | None) -> Code:
-    return code if layer is None else code[layer]
 
 
 def _turned(encoding: Encoding, p: Tensor) -> Tensor:
@@ -69,23 +65,24 @@ def check_distinct(encoding: Encoding) -> None:
     """In a bfloat16 model, a key one step away from the query looks different from one in its place, up to its reach."""
     instance, reach = ready(encoding, torch.bfloat16), encoding.traits.reach
     logits = Logits(instance, torch.bfloat16)
-    step = _step(encoding)
-    starts = [start for start in (0.0, 1.0, 100.0, 4096.0, 65536.0, reach - step) if 0 <= start <= reach - step]
-    starts += [-start - step for start in starts] if encoding.traits.signed else []
-    for start, axis in itertools.product(starts, range(encoding.axes)):
-        behind = torch.full((1, encoding.axes), start)
-        here = behind.clone()
-        here[0, axis] += step
-        token = logits.tokens(1)
-        changed = logits(token, token, here) != logits(token, token, here, behind)
-        assert changed.any(), f"positions {start:.9g} and {start + step:.9g} on axis {axis} look alike"
+    for axis in range(encoding.axes):
+        step = _step(encoding, axis)
+        starts = [start for start in (0.0, 1.0, 100.0, 4096.0, 65536.0, reach - step) if 0 <= start <= reach - step]
+        starts += [-start - step for start in starts] if encoding.traits.signed else []
+        for start in starts:
+            behind = torch.full((1, encoding.axes), start)
+            here = behind.clone()
+            here[0, axis] += step
+            token = logits.tokens(1)
+            changed = logits(token, token, here) != logits(token, token, here, behind)
+            assert changed.any(), f"positions {start:.9g} and {start + step:.9g} on axis {axis} look alike"
 
 
-def _step(encoding: Encoding) -> float:
-    """One, or what turns the fastest channel by a quarter: bfloat16 tells no smaller turns apart."""
+def _step(encoding: Encoding, axis: int) -> float:
+    """One, or what turns the axis's fastest channel by a quarter: bfloat16 tells no smaller turns apart."""
     if not encoding.traits.rotary:
         return 1.0
-    return max(1.0, 0.25 / generators(ready(encoding)).abs().amax().item())
+    return max(1.0, 0.25 / generators(ready(encoding))[..., axis, :, :].abs().amax().item())
 
 
 def check_gradients(encoding: Encoding) -> None:
@@ -98,7 +95,8 @@ def check_gradients(encoding: Encoding) -> None:
         p = points(encoding, 6)
         p[1] = p[0]
         p.requires_grad_()
-        loss = Logits(instance).at(p).square().sum()
+        logits = Logits(instance)
+        loss = logits(logits.tokens(7), logits.tokens(8, seed=4), p, None, (1, 2)).square().sum()
         if loss.requires_grad:
             loss.backward()
         assert p.grad is None or p.grad.isfinite().all(), "the gradient of a position is not finite"

@@ -1,0 +1,140 @@
+"""The base of all codes, and the one that adds vectors to the tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ropewalk import tree
+from ropewalk.tree import STATIC
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Code:
+    """Does nothing: the code of a model without positions, and the base of all others.
+
+    Every kind of code is a pytree whose leaves are its tensors. `q_heads` and `k_heads`, where given, are the numbers of
+    heads that tables with rows for several heads insist on.
+    """
+
+    layers: int | None = field(default=None, metadata=STATIC)
+    q_prefix: int = field(default=0, metadata=STATIC)
+    k_prefix: int = field(default=0, metadata=STATIC)
+    q_heads: int | None = field(default=None, metadata=STATIC)
+    k_heads: int | None = field(default=None, metadata=STATIC)
+
+    def __init_subclass__(cls) -> None:
+        tree.register(cls)
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """Act on the tokens (B N C) before the first block."""
+        return x
+
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Act on queries (B H N D) and keys (B h M D)."""
+        return self.q(q), self.k(k)
+
+    def q(self, q: Tensor) -> Tensor:
+        """Act on queries (B H N D) alone."""
+        self._one_layer()
+        return q
+
+    def k(self, k: Tensor) -> Tensor:
+        """Act on keys (B h M D) alone."""
+        self._one_layer()
+        return k
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """What is added to the logits after their scaling, (B H N M) or broadcastable to it; None adds nothing."""
+        self._one_layer()
+        return None
+
+    def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
+        """The same as `scores`, one element at a time, for flex attention; None adds nothing."""
+        self._one_layer()
+        return None
+
+    @property
+    def rotary(self) -> bool:
+        """Whether all that it does is to turn q and k. Such codes have `matrices()` and `key_matrices()`."""
+        return False
+
+    @property
+    def biased(self) -> bool:
+        """Whether it adds to the logits."""
+        return False
+
+    @property
+    def sparing(self) -> bool:
+        """Whether `score_mod` adds to the logits without the dense (B H N M) of `scores`."""
+        return False
+
+    def prefixed(self, q: int = 0, k: int = 0) -> Self:
+        """The code for q and k leading tokens more that have no position: class tokens, registers."""
+        if q < 0 or k < 0:
+            raise ValueError(f"a prefix has at least 0 tokens, got q={q}, k={k}")
+        return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k)
+
+    def serving(self, q_heads: int, k_heads: int) -> Self:
+        """The code for so many heads of queries and keys: other numbers are refused where heads differ."""
+        return replace(self, q_heads=q_heads, k_heads=k_heads)
+
+    def __getitem__(self, layer: int) -> "Code":
+        """The code of one layer. Its `tokens` is the identity, so that no offset is added twice."""
+        layer = self._layer_index(layer)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        changes: dict[str, Any] = {name: value[layer] for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, layers=None, **changes)
+
+    def _layer_index(self, layer: int) -> int:
+        if self.layers is None:
+            raise TypeError("this code has no layers to choose from: its encoding was made without layers=")
+        if not -self.layers <= layer < self.layers:
+            raise IndexError(f"layer {layer} of a code of {self.layers} layers")
+        return layer % self.layers
+
+    def _fits(self, side: str, rows: int, heads: int) -> bool:
+        """Whether a table with rows for so many heads serves `heads` heads; keys may come repeated for each query."""
+        counts = (self.q_heads,) if side == "q" else (self.k_heads, self.q_heads)
+        return heads in counts if rows > 1 and counts[0] is not None else heads % rows == 0
+
+    def _wanted(self, side: str, rows: int) -> str:
+        count = self.q_heads if side == "q" else self.k_heads
+        return "heads" if rows == 1 else f"a multiple of {rows} heads" if count is None else f"{count} heads"
+
+    def _one_layer(self) -> None:
+        if self.layers is not None:
+            raise TypeError(f"this code holds {self.layers} layers: use code[i] in block i")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Offset(Code):
+    """Adds a vector to every token, once."""
+
+    offset: Tensor  # ([B] n C)
+
+    def tokens(self, x: Tensor) -> Tensor:
+        batch = batch_of(self.offset.shape[:-2])
+        wanted = (self.q_prefix + self.offset.shape[-2], self.offset.shape[-1])
+        if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
+            raise ValueError(f"tokens must be ({or_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
+        return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
+
+    def __getitem__(self, layer: int) -> Code:
+        self._layer_index(layer)
+        return Code(q_prefix=self.q_prefix, k_prefix=self.k_prefix)
+
+
+def batch_of(lead: Sequence[int]) -> int | None:
+    """The batch that a table with these leading dimensions insists on, if any."""
+    return lead[0] if len(lead) and lead[0] != 1 else None
+
+
+def or_any(batch: int | None) -> int | str:
+    """The batch as an error writes it."""
+    return "B" if batch is None else batch
+
+
+tree.register(Code)

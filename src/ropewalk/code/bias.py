@@ -1,0 +1,168 @@
+"""Codes that add to the logits: by position alone, and by position and content."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ropewalk.code.base import Code, batch_of, or_any
+from ropewalk.ops.layout import exactly
+from ropewalk.tree import STATIC
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Bias(Code):
+    """Adds rule(table, head, query, key) to the logits.
+
+    The rule works element by element: it gets the index of a head and the coordinates of a query and of a key, one
+    tensor an axis, all broadcastable. So the same rule fills a dense bias and serves flex attention, which never
+    builds one. Where the query or the key is of the prefix, `prefix` is added instead: its entry 0 if only the query is,
+    1 if only the key is, 2 if both are; without it, nothing.
+    """
+
+    rule: Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], Tensor] = field(metadata=STATIC)
+    table: Tensor  # ([L] h ...)
+    q_positions: Tensor  # ([B] n A)
+    k_positions: Tensor  # ([B] m A)
+    prefix: Tensor | None = None  # ([L] h 3)
+
+    @property
+    def biased(self) -> bool:
+        return True
+
+    @property
+    def sparing(self) -> bool:
+        return True
+
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(q.shape, k.shape)
+        return q, k
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        self._check(q.shape, k.shape)
+        head = torch.arange(q.shape[1], device=self.table.device) // (q.shape[1] // self.table.shape[0])
+        queries = list(self.q_positions[..., None, :, None, :].unbind(-1))  # ([B] 1 n 1)
+        keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
+        bias = self.rule(self.table, head[:, None, None], queries, keys)
+        bias = F.pad(bias, (self.k_prefix, 0, self.q_prefix, 0))
+        if self.prefix is None or not (self.q_prefix or self.k_prefix):
+            return bias
+        i, j = (torch.arange(x.shape[2], device=self.table.device) for x in (q, k))
+        return self._around_prefix(bias, head[:, None, None], i[:, None] < self.q_prefix, j < self.k_prefix)
+
+    def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
+        self._check(q.shape, k.shape)
+        if 0 in (self.q_positions.shape[-2], self.k_positions.shape[-2]):
+            return super().score_mod(q, k) if self.prefix is None else _indexed(self.scores(q, k))
+        group = q.shape[1] // self.table.shape[0]
+        both = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
+        # Flex attention takes plain tensors and no index but tensors: one line of coordinates an axis.
+        queries, keys = ([line.contiguous() for line in p.unbind(-1)] for p in both)
+
+        def place(lines: list[Tensor], batch: Tensor, token: Tensor) -> list[Tensor]:
+            return [line[batch, token] if line.ndim == 2 else line[token] for line in lines]
+
+        def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            i, j = i - self.q_prefix, j - self.k_prefix
+            query, key = place(queries, batch, i.clamp(min=0)), place(keys, batch, j.clamp(min=0))
+            bias = self.rule(self.table, head // group, query, key)
+            return score + self._around_prefix(bias, head // group, i < 0, j < 0).to(score.dtype)
+
+        return modify
+
+    def _around_prefix(self, bias: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """The bias where neither query nor key is of the prefix, and elsewhere what the prefix gets."""
+        if self.prefix is None:
+            return torch.where(query | key, torch.zeros_like(bias), bias)
+        entry = key.long() + (query & key).long()
+        return torch.where(query | key, self.prefix[head, entry], bias)
+
+    def __getitem__(self, layer: int) -> Code:
+        layer = self._layer_index(layer)
+        prefix = None if self.prefix is None else self.prefix[layer]
+        return replace(self, layers=None, table=self.table[layer], prefix=prefix)
+
+    def _check(self, q: torch.Size, k: torch.Size) -> None:
+        self._one_layer()
+        for name, shape, positions in (("q", q, self.q_positions), ("k", k, self.k_positions)):
+            batch, tokens = batch_of(positions.shape[:-2]), getattr(self, f"{name}_prefix") + positions.shape[-2]
+            if len(shape) != 4 or shape[2] != tokens or (batch is not None and shape[0] != batch):
+                raise ValueError(f"{name} must be ({or_any(batch)}, heads, {tokens}, channels), got {tuple(shape)}")
+        if not self._fits("q", self.table.shape[0], q[1]):
+            raise ValueError(f"q must have {self._wanted('q', self.table.shape[0])}, got {q[1]}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContentBias(Code):
+    """Adds the terms of Transformer-XL to the logits: of a query q at angles x and a key k at angles y,
+
+        (u · k + (q + v) · (S sin(x - y) + C cos(x - y))) / √D.
+
+    Sines and cosines of differences are products of sines and cosines, so this is one more product of queries and keys,
+    with as many channels as there are angles twice over. Tokens of the prefix get 0.
+    """
+
+    u: Tensor  # ([L] h D)
+    v: Tensor  # ([L] h D)
+    sine: Tensor  # ([L] h D F)
+    cosine: Tensor  # ([L] h D F)
+    q_angle: Tensor  # ([L] [B] n F)
+    k_angle: Tensor  # ([L] [B] m F)
+
+    @property
+    def biased(self) -> bool:
+        return True
+
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(q=q, k=k)
+        return q, k
+
+    def q(self, q: Tensor) -> Tensor:
+        self._check(q=q)
+        return q
+
+    def k(self, k: Tensor) -> Tensor:
+        self._check(k=k)
+        return k
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        self._check(q=q, k=k)
+        groups = self.u.shape[0]
+        dtype = torch.promote_types(q.dtype, self.u.dtype)
+        queries = q[:, :, self.q_prefix :].to(dtype).unflatten(1, (groups, -1))  # (B h g n D)
+        keys = k[:, :, self.k_prefix :].to(dtype).unflatten(1, (groups, -1))
+        with exactly(q):
+            by_key = (keys * self.u[:, None, None]).sum(-1).unsqueeze(-2)  # (B h g 1 m) or (B h 1 1 m)
+            total = (by_key + self._by_place(queries + self.v[:, None, None])) * q.shape[-1] ** -0.5
+        return F.pad(total.flatten(1, 2), (self.k_prefix, 0, self.q_prefix, 0))
+
+    def _by_place(self, queries: Tensor) -> Tensor:
+        """(q + v) · (S sin(x - y) + C cos(x - y)) for all pairs."""
+        x, y = (angle[..., None, None, :, :] for angle in (self.q_angle, self.k_angle))  # ([B] 1 1 n F)
+        s, c = queries @ self.sine[:, None], queries @ self.cosine[:, None]  # (B h g n F)
+        return (s * x.sin() + c * x.cos()) @ y.cos().mT + (c * x.sin() - s * x.cos()) @ y.sin().mT
+
+    def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor]:
+        return _indexed(self.scores(q, k))
+
+    def _check(self, **xs: Tensor) -> None:
+        self._one_layer()
+        rows, width = self.u.shape
+        for side, x in xs.items():
+            angle, prefix = getattr(self, f"{side}_angle"), getattr(self, f"{side}_prefix")
+            batch, tokens = batch_of(angle.shape[:-2]), prefix + angle.shape[-2]
+            right = x.ndim == 4 and x.shape[-2:] == (tokens, width) and self._fits(side, rows, x.shape[1])
+            if not (right and (batch is None or x.shape[0] == batch)):
+                shape = f"({or_any(batch)}, {self._wanted(side, rows)}, {tokens}, {width})"
+                raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
+
+
+def _indexed(dense: Tensor) -> Callable[..., Tensor]:
+    """A dense bias ([B] H N M) as flex attention asks for it."""
+
+    def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + (dense[batch, head, i, j] if dense.ndim == 4 else dense[head, i, j]).to(score.dtype)
+
+    return modify

@@ -1,0 +1,165 @@
+"""Codes that turn q and k by matrices that depend on the position."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ropewalk import ops
+from ropewalk.code.base import Code, batch_of, or_any
+from ropewalk.tree import STATIC
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rotary(Code, ABC):
+    """Turns q and k by matrices that depend on the position. Without key tables, keys stand where the queries stand."""
+
+    kind: ClassVar[str]
+    trailing: ClassVar[int]
+
+    head_dim: int = field(metadata=STATIC)
+
+    @property
+    def rotary(self) -> bool:
+        return True
+
+    @abstractmethod
+    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+        """Apply the op to the tensors named "q" and "k"."""
+
+    @abstractmethod
+    def _turns(self, side: str) -> Tensor:
+        """The matrices of one side, ([L] [B] h n D D), built in the open."""
+
+    def _table(self, side: str) -> Tensor:
+        """The angles or matrices of one side, ([L] [B] h n ...) with `trailing` dimensions after n."""
+        own = getattr(self, f"{side}_{self.kind}")
+        return getattr(self, f"q_{self.kind}") if own is None else own
+
+    def _prefixes(self, xs: dict[str, Tensor]) -> list[int]:
+        return [getattr(self, f"{side}_prefix") for side in xs]
+
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = self._checked(q=q, k=k)
+        return q, k
+
+    def q(self, q: Tensor) -> Tensor:
+        return self._checked(q=q)[0]
+
+    def k(self, k: Tensor) -> Tensor:
+        return self._checked(k=k)[0]
+
+    def _checked(self, **xs: Tensor) -> list[Tensor]:
+        self._one_layer()
+        for side, x in xs.items():
+            *lead, heads, tokens = self._table(side).shape[: -self.trailing]
+            batch, tokens = batch_of(lead), tokens + getattr(self, f"{side}_prefix")
+            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim)
+            right = right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])
+            if not right:
+                shape = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
+                raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
+        return self._turn(xs)
+
+    def matrices(self) -> Tensor:
+        """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included. Slow and obvious: for tests."""
+        return self._with_prefix(self._turns("q"), self.q_prefix)
+
+    def key_matrices(self) -> Tensor:
+        """The D x D matrix that meets each key, ([L] [B] h M D D), prefix included."""
+        return self._with_prefix(self._turns("k"), self.k_prefix)
+
+    def _with_prefix(self, turns: Tensor, prefix: int) -> Tensor:
+        identity = torch.eye(self.head_dim, dtype=turns.dtype, device=turns.device)
+        still = identity.expand(*turns.shape[:-3], prefix, -1, -1)
+        return torch.cat([still, turns], dim=-3)
+
+    def _still(self, like: Tensor, lead: int) -> Tensor:
+        """Identities to write rotations into, one for each entry of the first `lead` dimensions of `like`."""
+        identity = torch.eye(self.head_dim, dtype=like.dtype, device=like.device)
+        return identity.repeat(*like.shape[:lead], 1, 1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rotation(Rotary):
+    """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P)."""
+
+    kind = "angle"
+    trailing = 1
+
+    q_angle: Tensor  # ([L] [B] h n P)
+    k_angle: Tensor | None = None
+    q_gain: Tensor | None = None
+    k_gain: Tensor | None = None
+    interleaved: bool = field(metadata=STATIC)
+
+    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+        angles = [self._table(side) for side in xs]
+        gains = [getattr(self, f"{side}_gain") for side in xs]
+        prefixes = self._prefixes(xs)
+        return ops.rotate(list(xs.values()), angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+
+    def _turns(self, side: str) -> Tensor:
+        angle, gain = self._table(side), getattr(self, f"{side}_gain")
+        cos, sin = angle.cos(), angle.sin()
+        if gain is not None:
+            cos, sin = cos * gain, sin * gain
+        turns, pairs = self._still(angle, angle.ndim - 1), angle.shape[-1]
+        for pair in range(pairs):
+            i, j = (2 * pair, 2 * pair + 1) if self.interleaved else (pair, pair + pairs)
+            turns[..., i, i] = turns[..., j, j] = cos[..., pair]
+            turns[..., i, j], turns[..., j, i] = -sin[..., pair], sin[..., pair]
+        return turns
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sphere(Rotary):
+    """Turns triplets of channels by one angle an axis, axis 0 first: on a sphere, the order matters."""
+
+    kind = "angle"
+    trailing = 2
+
+    q_angle: Tensor  # ([L] [B] h n T A)
+    k_angle: Tensor | None = None
+
+    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+        angles = [self._table(side) for side in xs]
+        return ops.sphere(list(xs.values()), angles, prefixes=self._prefixes(xs))
+
+    def _turns(self, side: str) -> Tensor:
+        angle = self._table(side)
+        total = self._still(angle, angle.ndim - 2)
+        for axis, (first, second) in enumerate(((0, 2), (1, 2), (0, 1))[: angle.shape[-1]]):
+            step = self._still(angle, angle.ndim - 2)
+            for triplet in range(angle.shape[-2]):
+                cos, sin = angle[..., triplet, axis].cos(), angle[..., triplet, axis].sin()
+                i, j = 3 * triplet + first, 3 * triplet + second
+                step[..., i, i] = step[..., j, j] = cos
+                step[..., i, j], step[..., j, i] = -sin, sin
+            total = step @ total
+        return total
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Turn(Rotary):
+    """Turns blocks of b channels by a rotation matrix."""
+
+    kind = "matrix"
+    trailing = 3
+
+    q_matrix: Tensor  # ([L] [B] h n G b b)
+    k_matrix: Tensor | None = None
+
+    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+        matrices = [self._table(side) for side in xs]
+        return ops.turn(list(xs.values()), matrices, prefixes=self._prefixes(xs))
+
+    def _turns(self, side: str) -> Tensor:
+        matrix = self._table(side)
+        turns, size = self._still(matrix, matrix.ndim - 3), matrix.shape[-1]
+        for block in range(matrix.shape[-3]):
+            channels = slice(block * size, (block + 1) * size)
+            turns[..., channels, channels] = matrix[..., block, :, :]
+        return turns
