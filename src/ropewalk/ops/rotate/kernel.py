@@ -1,0 +1,150 @@
+"""Rotation of pairs as one Triton kernel each way, for q and k together.
+
+A program owns the angles of one head of a table and a block of tokens, takes their sines and cosines once, and walks over its
+share of the samples and of the heads that the table's head serves. So x is read and written once and a table not much
+more often, whatever the batch, and gradients of angles are summed over the batch in registers. What several programs have
+summed goes to rows of its own, which are added up in a fixed order: the result is the same every time.
+
+Backward needs outputs, not inputs. Let y = g R(t) x for a pair, with a gain g that is not learned. Then
+dL/dx = g R(t)ᵀ dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anyway.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ropewalk.ops.launch import Side, copy_rest, dense, owner, partial, power, steps, summed
+
+ELEMENTS = 2048
+"""Elements of x that a program turns at a time."""
+
+
+@triton.jit
+def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr):
+    """Both members of each pair in float32, from rows of x."""
+    if interleaved:
+        channels = tl.arange(0, 2 * width)
+        tile = tl.load(x + rows[:, None] + channels[None, :], mask=mask[:, None] & (channels < 2 * pairs)[None, :], other=0.0)
+        a, b = tl.split(tl.reshape(tile, (rows.shape[0], width, 2)))
+    else:
+        channels = tl.arange(0, width)
+        inside = mask[:, None] & (channels < pairs)[None, :]
+        a = tl.load(x + rows[:, None] + channels[None, :], mask=inside, other=0.0)
+        b = tl.load(x + rows[:, None] + (channels + pairs)[None, :], mask=inside, other=0.0)
+    return a.to(tl.float32), b.to(tl.float32)
+
+
+@triton.jit
+def store_pairs(x, rows, mask, a, b, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr):
+    """The opposite of `load_pairs`, in the dtype of x."""
+    if interleaved:
+        channels = tl.arange(0, 2 * width)
+        tile = tl.reshape(tl.join(a, b), (rows.shape[0], 2 * width)).to(x.dtype.element_ty)
+        tl.store(x + rows[:, None] + channels[None, :], tile, mask=mask[:, None] & (channels < 2 * pairs)[None, :])
+    else:
+        channels = tl.arange(0, width)
+        inside = mask[:, None] & (channels < pairs)[None, :]
+        tl.store(x + rows[:, None] + channels[None, :], a.to(x.dtype.element_ty), mask=inside)
+        tl.store(x + rows[:, None] + (channels + pairs)[None, :], b.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def circle(angle, gain, place, turned, a, g, pairs: tl.constexpr, width: tl.constexpr, gained: tl.constexpr):
+    """Cosine and sine times gain of a block of tokens: 1 and 0 where nothing is turned."""
+    columns = tl.arange(0, width)
+    inside = turned[:, None] & (columns < pairs)[None, :]
+    t = tl.load(angle + place[:, None] * a + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    cos, sin = tl.cos(t), tl.sin(t)
+    if gained:
+        stretch = tl.load(gain + place[:, None] * g + columns[None, :], mask=inside, other=1.0).to(tl.float32)
+        cos, sin = cos * stretch, sin * stretch
+    return cos, sin
+
+
+@triton.jit
+def turn_side(
+    pid, side, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
+    interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+):  # fmt: skip
+    """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into a row of `sums`."""
+    x, out, y, angle, gain, sums, sizes, x_steps, out_steps, y_steps, angle_steps, gain_steps = side
+    items, group, heads, tokens, prefix, blocks, splits = sizes
+    block, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
+    token = (block * rows + tl.arange(0, rows)).to(tl.int64)
+    mask = token < tokens
+    place, turned = token - prefix, mask & (token >= prefix)
+    angle += sample * angle_steps[0] + head * angle_steps[1]
+    gain += sample * gain_steps[0] + head * gain_steps[1]
+    cos, sin = circle(angle, gain, place, turned, angle_steps[2], gain_steps[2], pairs, width, gained)
+    if back:
+        sin = -sin
+    total = tl.zeros((rows, width), tl.float32)
+    for item in range(first, last):
+        b, h = sample + item // group, head * group + item % group
+        source = x + b * x_steps[0] + h * x_steps[1]
+        target = out + b * out_steps[0] + h * out_steps[1]
+        p, q = load_pairs(source, token * x_steps[2], mask, pairs, width, interleaved)
+        if wanted:
+            seen = y + b * y_steps[0] + h * y_steps[1]
+            u, v = load_pairs(seen, token * y_steps[2], mask, pairs, width, interleaved)
+            total += q * u - p * v
+        rows_out = token * out_steps[2]
+        store_pairs(target, rows_out, mask, p * cos - q * sin, p * sin + q * cos, pairs, width, interleaved)
+        if rest > 0:
+            copy_rest(source, target, token * x_steps[2], rows_out, mask, 2 * pairs, depth, rest)
+    if wanted:
+        columns = tl.arange(0, width)
+        at = ((row * heads + head) * (tokens - prefix) + place[:, None]) * pairs + columns[None, :]
+        tl.store(sums + at, total, mask=turned[:, None] & (columns < pairs)[None, :])
+
+
+@triton.jit
+def turn_kernel(
+    q, k, first, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
+    interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    if pid < first:
+        turn_side(pid, q, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+    else:
+        turn_side(pid - first, k, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+
+
+def rotate_fused(
+    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+) -> list[Tensor]:
+    """As `ropewalk.ops.rotate`."""
+    outs = [torch.empty_like(x) for x in xs]
+    launch(xs, outs, [None] * len(xs), angles, gains, interleaved, prefixes, back=False)
+    return outs
+
+
+def rotate_back(
+    dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+) -> list[Tensor]:
+    """Gradients of xs, and, if outputs ys are given, of angles."""
+    dxs = [torch.empty_like(dy) for dy in dys]
+    return dxs + launch(dys, dxs, ys or [None] * len(dys), angles, gains, interleaved, prefixes, back=True)
+
+
+def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type: ignore[no-untyped-def]
+    """Run the kernel over all sides; the sums that angles get, if ys are given."""
+    depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
+    width = power(pairs)
+    rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
+    wanted, packed, totals, programs = ys[0] is not None, [], [], []
+    for x, out, y, angle, gain, prefix in zip(xs, outs, ys, angles, gains, prefixes, strict=True):
+        side, x, angle = Side(x, angle, 1, prefix, rows), dense(x), dense(angle)
+        gain, y = angle if gain is None else dense(gain), x if y is None else dense(y)
+        sums = partial(side, angle, 1) if wanted else angle
+        totals += [sums] if wanted else []
+        moves = tuple(steps(tensor) for tensor in (x, out, y, angle, gain))
+        packed.append((x, out, y, angle, gain, sums, side.sizes(), *moves))
+        programs.append(side.programs)
+    if sum(programs):
+        turn_kernel[(sum(programs),)](
+            packed[0], packed[-1], programs[0], depth, pairs, width, power(depth - 2 * pairs), rows, interleaved,
+            gains[0] is not None, back, wanted, num_warps=4,
+        )  # fmt: skip
+    return [summed(sums).reshape(angle.shape).to(angle.dtype) for sums, angle in zip(totals, angles, strict=False)]
