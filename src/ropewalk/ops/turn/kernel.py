@@ -1,0 +1,123 @@
+"""Turns of blocks as one Triton kernel each way, for q and k together, on tensor cores.
+
+A program owns the matrices of one token and one head of a table, laid out as one matrix M of the whole head (its blocks on the
+diagonal, ones where nothing is turned), and multiplies by it its share of the samples and of the heads that the table's head
+serves: one matrix product of many rows. Inputs of 16 bits meet M as two numbers of 16 bits, hi + lo, which leaves an error far
+below the rounding of the output; inputs of 32 bits are multiplied in full.
+
+Backward needs outputs, not inputs, as long as M is orthogonal. With y = M x, dL/dx = Mᵀ dL/dy, and dL/dM, the sum over the
+batch of dL/dy xᵀ, is (Σ dL/dy yᵀ) M, because x = Mᵀ y.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ropewalk.ops.launch import Side, dense, owner, partial, power, steps, summed
+
+ROWS = 64
+"""Rows of x that meet a matrix at a time."""
+
+
+@triton.jit
+def load_matrix(matrix, place, size: tl.constexpr, channels: tl.constexpr, width: tl.constexpr, transposed: tl.constexpr):
+    """The matrix of the whole head, or its transpose."""
+    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    row, column = (j, i) if transposed else (i, j)
+    turned = i * 0 + place >= 0
+    inside = (i // size == j // size) & (i < channels) & (j < channels) & turned
+    blocks = tl.load(matrix + (row // size) * size * size + (row % size) * size + column % size, mask=inside, other=0.0)
+    still = (i == j) & ((i >= channels) | (turned == 0))
+    return tl.where(still, 1.0, blocks.to(tl.float32))
+
+
+@triton.jit
+def product(x, matrix):
+    """x (16 or 32 bits) times a matrix in float32, to float32."""
+    if x.dtype == tl.float32:
+        return tl.dot(x, matrix, input_precision="ieee")
+    high = matrix.to(x.dtype)
+    low = (matrix - high.to(tl.float32)).to(x.dtype)
+    return tl.dot(x, low, tl.dot(x, high))
+
+
+@triton.jit
+def turn_side(
+    pid, side, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
+    back: tl.constexpr, wanted: tl.constexpr,
+):  # fmt: skip
+    """Multiply x by its matrices, or their transposes; on the way back, sum what matrices get, if wanted, into `sums`."""
+    x, out, y, matrix, sums, sizes, x_steps, out_steps, y_steps, m_steps = side
+    items, group, heads, tokens, prefix, blocks, splits = sizes
+    token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
+    token = token.to(tl.int64)
+    place = token - prefix
+    matrix += sample * m_steps[0] + head * m_steps[1] + place * m_steps[2]
+    factor = load_matrix(matrix, place, size, size * groups, width, not back)
+    channels = tl.arange(0, width)
+    total = tl.zeros((width, width), tl.float32)
+    for start in range(first, last, rows):
+        item = start + tl.arange(0, rows)
+        mask = (item < last)[:, None] & (channels < depth)[None, :]
+        b, h = sample + item // group, head * group + item % group
+        at = (b * x_steps[0] + h * x_steps[1] + token * x_steps[2])[:, None] + channels[None, :]
+        rows_in = tl.load(x + at, mask=mask, other=0.0)
+        if wanted:
+            at = (b * y_steps[0] + h * y_steps[1] + token * y_steps[2])[:, None] + channels[None, :]
+            seen = tl.load(y + at, mask=mask, other=0.0)
+            total = tl.dot(tl.trans(rows_in), seen, total, input_precision="ieee")
+        at = (b * out_steps[0] + h * out_steps[1] + token * out_steps[2])[:, None] + channels[None, :]
+        tl.store(out + at, product(rows_in, factor).to(out.dtype.element_ty), mask=mask)
+    if wanted:
+        total = tl.dot(total, factor, input_precision="ieee")
+        i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+        inside = (i // size == j // size) & (i < size * groups) & (j < size * groups) & (i * 0 + place >= 0)
+        at = ((row * heads + head) * (tokens - prefix) + place) * groups + i // size
+        tl.store(sums + at * size * size + (i % size) * size + j % size, total, mask=inside)
+
+
+@triton.jit
+def turn_kernel(
+    q, k, first, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
+    back: tl.constexpr, wanted: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    if pid < first:
+        turn_side(pid, q, depth, size, groups, width, rows, back, wanted)
+    else:
+        turn_side(pid - first, k, depth, size, groups, width, rows, back, wanted)
+
+
+def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    """As `ropewalk.ops.turn`."""
+    outs = [torch.empty_like(x) for x in xs]
+    launch(xs, outs, [None] * len(xs), matrices, prefixes, back=False)
+    return outs
+
+
+def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
+    dxs = [torch.empty_like(dy) for dy in dys]
+    return dxs + launch(dys, dxs, ys or [None] * len(dys), matrices, prefixes, back=True)
+
+
+def launch(xs, outs, ys, matrices, prefixes, *, back):  # type: ignore[no-untyped-def]
+    """Run the kernel over all sides; the sums that matrices get, if ys are given."""
+    depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
+    width = max(16, power(depth))
+    wanted, packed, totals, programs = ys[0] is not None, [], [], []
+    for x, out, y, matrix, prefix in zip(xs, outs, ys, matrices, prefixes, strict=True):
+        side, x, matrix = Side(x, matrix, 3, prefix, 1), dense(x), dense(matrix, 3)
+        y = x if y is None else dense(y)
+        sums = partial(side, matrix, 3) if wanted else matrix
+        totals += [sums] if wanted else []
+        moves = (steps(x), steps(out), steps(y), steps(matrix, 3))
+        packed.append((x, out, y, matrix, sums, side.sizes(), *moves))
+        programs.append(side.programs)
+    if sum(programs):
+        turn_kernel[(sum(programs),)](
+            packed[0], packed[-1], programs[0], depth, size, groups, width, ROWS, back, wanted,
+            num_warps=4 if width <= 64 else 8,
+        )  # fmt: skip
+    return [summed(sums).reshape(m.shape).to(m.dtype) for sums, m in zip(totals, matrices, strict=False)]
