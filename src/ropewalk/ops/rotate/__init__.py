@@ -5,13 +5,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ropewalk.ops.fused import Fused, declare, fits
 from ropewalk.ops.rotate.reference import rotate_reference
 
 torch.library.define(
     "ropewalk::rotate",
     "(Tensor[] xs, Tensor[] angles, Tensor?[] gains, bool interleaved, SymInt[] prefixes) -> Tensor[]",
 )
-torch.library.impl("ropewalk::rotate", ("CompositeImplicitAutograd", "FuncTorchBatched"), rotate_reference)
+declare("rotate", "Tensor?[] gains, bool interleaved, SymInt[] prefixes")
+
+
+def _rotate(
+    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+) -> list[Tensor]:
+    if fits(xs, angles, gains):
+        return list(Fused.apply("rotate", len(xs), (gains, interleaved, prefixes), *xs, *angles))
+    return rotate_reference(xs, angles, gains, interleaved, prefixes)
+
+
+torch.library.impl("ropewalk::rotate", "CompositeImplicitAutograd", _rotate)
+torch.library.impl("ropewalk::rotate", "FuncTorchBatched", rotate_reference)
 
 
 def rotate(

@@ -5,11 +5,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ropewalk.ops.fused import Fused, declare, fits
 from ropewalk.ops.sphere.reference import PLANES as PLANES
 from ropewalk.ops.sphere.reference import sphere_reference
 
 torch.library.define("ropewalk::sphere", "(Tensor[] xs, Tensor[] angles, SymInt[] prefixes) -> Tensor[]")
-torch.library.impl("ropewalk::sphere", ("CompositeImplicitAutograd", "FuncTorchBatched"), sphere_reference)
+declare("sphere", "SymInt[] prefixes")
+
+
+def _sphere(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    if fits(xs, angles):
+        return list(Fused.apply("sphere", len(xs), (prefixes,), *xs, *angles))
+    return sphere_reference(xs, angles, prefixes)
+
+
+torch.library.impl("ropewalk::sphere", "CompositeImplicitAutograd", _sphere)
+torch.library.impl("ropewalk::sphere", "FuncTorchBatched", sphere_reference)
 
 
 def sphere(xs: Sequence[Tensor], angles: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:

@@ -5,10 +5,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ropewalk.ops.fused import Fused, declare, fits
 from ropewalk.ops.turn.reference import turn_reference
 
 torch.library.define("ropewalk::turn", "(Tensor[] xs, Tensor[] matrices, SymInt[] prefixes) -> Tensor[]")
-torch.library.impl("ropewalk::turn", ("CompositeImplicitAutograd", "FuncTorchBatched"), turn_reference)
+declare("turn", "SymInt[] prefixes")
+
+
+def _turn(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    if fits(xs, matrices) and xs[0].shape[-1] <= 128:
+        return list(Fused.apply("turn", len(xs), (prefixes,), *xs, *matrices))
+    return turn_reference(xs, matrices, prefixes)
+
+
+torch.library.impl("ropewalk::turn", "CompositeImplicitAutograd", _turn)
+torch.library.impl("ropewalk::turn", "FuncTorchBatched", turn_reference)
 
 
 def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:

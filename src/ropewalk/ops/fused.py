@@ -1,0 +1,74 @@
+"""How a kernel takes the place of a reference: on CUDA, for dtypes it knows, with a backward pass of its own.
+
+An op stays composite: compilers, exporters and transforms see what it does. Where a kernel can do it, what it does is one
+opaque op, `ropewalk::NAME_fused`, and on the way back another, `ropewalk::NAME_back`.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+TRITON = importlib.util.find_spec("triton") is not None
+
+
+def declare(name: str, options: str) -> None:
+    """Declare the opaque ops of `name`, whose tables and options follow xs in the signature."""
+    for op, seen in ((f"{name}_fused", ""), (f"{name}_back", ", Tensor[] ys")):
+        torch.library.define(f"ropewalk::{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
+        torch.library.impl(f"ropewalk::{op}", "CUDA", _late(name, op))
+    torch.library.register_fake(f"ropewalk::{name}_fused", lambda xs, *rest: [torch.empty_like(x) for x in xs])
+    torch.library.register_fake(f"ropewalk::{name}_back", _fake_back)
+
+
+def _late(name: str, op: str) -> Callable[..., list[Tensor]]:
+    """The kernel's function, looked for when it is first called: importing Triton takes time."""
+
+    def run(*arguments: Any) -> list[Tensor]:
+        return getattr(importlib.import_module(f"ropewalk.ops.{name}.kernel"), op)(*arguments)
+
+    return run
+
+
+def _fake_back(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *rest: Any) -> list[Tensor]:
+    gradients = [table.new_empty(table.shape) for table in tables] if ys else []
+    return [torch.empty_like(dy) for dy in dys] + gradients
+
+
+def fits(xs: Sequence[Tensor], tables: Sequence[Tensor], fixed: Sequence[Tensor | None] = ()) -> bool:
+    """Whether a kernel can do it: see the list of what it cannot."""
+    every = [*xs, *tables, *(tensor for tensor in fixed if tensor is not None)]
+    return (
+        TRITON
+        and all(tensor.is_cuda and tensor.dtype in DTYPES for tensor in every)
+        and len({(x.dtype, x.shape[-1]) for x in xs}) == 1
+        and not any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in every)
+        and not any(tensor.requires_grad for tensor in fixed if tensor is not None)
+    )
+
+
+class Fused(torch.autograd.Function):
+    """A fused op with its backward pass: `apply(name, count, options, *xs, *tables)`."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, count: int, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        xs, tables = list(tensors[:count]), list(tensors[count:])
+        outs = getattr(torch.ops.ropewalk, f"{name}_fused")(xs, tables, *options)
+        ctx.name, ctx.count, ctx.options = name, count, options
+        learned = any(ctx.needs_input_grad[3 + count :])
+        ctx.save_for_backward(*tables, *(outs if learned else ()))
+        return tuple(outs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
+        tables, ys = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+        found = getattr(torch.ops.ropewalk, f"{ctx.name}_back")(list(dys), ys, tables, *ctx.options)
+        found += [None] * (2 * ctx.count - len(found))
+        wanted = ctx.needs_input_grad[3:]
+        return None, None, None, *(gradient if want else None for gradient, want in zip(found, wanted, strict=True))
