@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ropewalk.code import Chain
+from ropewalk.code import Chain, Code, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
 
@@ -82,9 +82,13 @@ class Chained(Encoding):
 
     @property
     def width(self) -> int:
-        """Channels of a token."""
-        widths = [getattr(member, "width", None) for member in self._members() if member.name != "transformer-xl"]
-        return next((width for width in widths if width is not None), self.heads * self.head_dim)
+        """Channels of a token: what a part that adds to tokens has, or heads · head_dim."""
+        adding = [member for member in self._members() if isinstance(self._alone(member), Offset)]
+        return next((getattr(member, "width") for member in adding), self.heads * self.head_dim)  # noqa: B009
+
+    def _alone(self, member: Encoding) -> Code:
+        """A member's code for one token."""
+        return member(member.grid(*[1] * self.axes))
 
     def initial(self) -> dict[str, Tensor]:
         return {}
@@ -103,7 +107,7 @@ class Chained(Encoding):
     @property
     def traits(self) -> Traits:
         each = [member.traits for member in self._members()]
-        biased = [member(member.grid(*[1] * self.axes)).biased for member in self._members()]
+        biased = [self._alone(member).biased for member in self._members()]
         falling = [traits.monotone for traits, adds in zip(each, biased, strict=True) if adds]
         return Traits(
             axes=self.axes,

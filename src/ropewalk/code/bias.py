@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ropewalk import ops
 from ropewalk.code.base import Code, batch_of, or_any
-from ropewalk.ops.layout import exactly
 from ropewalk.tree import STATIC
 
 
@@ -46,7 +46,7 @@ class Bias(Code):
         queries = list(self.q_positions[..., None, :, None, :].unbind(-1))  # ([B] 1 n 1)
         keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
         bias = self.rule(self.table, head[:, None, None], queries, keys)
-        bias = F.pad(bias, (self.k_prefix, 0, self.q_prefix, 0))
+        bias = _padded(bias, self.q_prefix, self.k_prefix)
         if self.prefix is None or not (self.q_prefix or self.k_prefix):
             return bias
         i, j = (torch.arange(x.shape[2], device=self.table.device) for x in (q, k))
@@ -100,8 +100,7 @@ class ContentBias(Code):
 
         (u · k + (q + v) · (S sin(x - y) + C cos(x - y))) / √D.
 
-    Sines and cosines of differences are products of sines and cosines, so this is one more product of queries and keys,
-    with as many channels as there are angles twice over. Tokens of the prefix get 0.
+    Tokens of the prefix get 0.
     """
 
     u: Tensor  # ([L] h D)
@@ -129,20 +128,9 @@ class ContentBias(Code):
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)
-        groups = self.u.shape[0]
-        dtype = torch.promote_types(q.dtype, self.u.dtype)
-        queries = q[:, :, self.q_prefix :].to(dtype).unflatten(1, (groups, -1))  # (B h g n D)
-        keys = k[:, :, self.k_prefix :].to(dtype).unflatten(1, (groups, -1))
-        with exactly(q):
-            by_key = (keys * self.u[:, None, None]).sum(-1).unsqueeze(-2)  # (B h g 1 m) or (B h 1 1 m)
-            total = (by_key + self._by_place(queries + self.v[:, None, None])) * q.shape[-1] ** -0.5
-        return F.pad(total.flatten(1, 2), (self.k_prefix, 0, self.q_prefix, 0))
-
-    def _by_place(self, queries: Tensor) -> Tensor:
-        """(q + v) · (S sin(x - y) + C cos(x - y)) for all pairs."""
-        x, y = (angle[..., None, None, :, :] for angle in (self.q_angle, self.k_angle))  # ([B] 1 1 n F)
-        s, c = queries @ self.sine[:, None], queries @ self.cosine[:, None]  # (B h g n F)
-        return (s * x.sin() + c * x.cos()) @ y.cos().mT + (c * x.sin() - s * x.cos()) @ y.sin().mT
+        q, k = q[:, :, self.q_prefix :], k[:, :, self.k_prefix :]
+        terms = ops.relate(q, k, self.u, self.v, self.sine, self.cosine, self.q_angle, self.k_angle)
+        return _padded(terms * q.shape[-1] ** -0.5, self.q_prefix, self.k_prefix)
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor]:
         return _indexed(self.scores(q, k))
@@ -157,6 +145,13 @@ class ContentBias(Code):
             if not (right and (batch is None or x.shape[0] == batch)):
                 shape = f"({or_any(batch)}, {self._wanted(side, rows)}, {tokens}, {width})"
                 raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
+
+
+def _padded(bias: Tensor, q_prefix: int, k_prefix: int) -> Tensor:
+    """A bias with nothing for tokens of the prefix before it."""
+    if 0 in bias.shape[-2:]:  # which some releases of PyTorch do not pad
+        return bias.new_zeros(*bias.shape[:-2], q_prefix + bias.shape[-2], k_prefix + bias.shape[-1])
+    return F.pad(bias, (k_prefix, 0, q_prefix, 0))
 
 
 def _indexed(dense: Tensor) -> Callable[..., Tensor]:

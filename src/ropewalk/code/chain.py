@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 
+from ropewalk import ops
 from ropewalk.code.base import Code
-from ropewalk.ops.layout import exactly
 from ropewalk.tree import STATIC
 
 
@@ -42,9 +41,7 @@ class Basis(Code):
         if x.ndim != 4 or x.shape[-1] != self.head_dim or not self._fits(side, rows, x.shape[1]):
             shape = f"(B, {self._wanted(side, rows)}, tokens, {self.head_dim})"
             raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
-        dtype = torch.promote_types(x.dtype, self.basis.dtype)
-        with exactly(x):
-            return (x.to(dtype).unflatten(1, (rows, -1)) @ self.basis[:, None].to(dtype)).flatten(1, 2).to(x.dtype)
+        return ops.change(x, self.basis)
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets every query, ([L] h 1 D D)."""

@@ -22,7 +22,7 @@ class DINOv3(Waves):
 
     Beware: pass no `size` to get what DINOv3 does at another resolution. Its periods are defined by float32 arithmetic, and
     so is the angle, 2π p first and then the division: for equality with timm's class bit for bit they are computed so
-    here too. Published weights hold periods rounded to bfloat16, up to 0.4 % off, which timm does not load either.
+    here too. Published weights hold periods rounded to bfloat16, up to 0.2 % off, which timm does not load either.
 
     base        Of the periods: 100.
     min_period  With max_period, replaces the law: geometric from one to the other, both included.

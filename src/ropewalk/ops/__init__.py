@@ -5,7 +5,9 @@ An op is declared with its schema and gets its reference as a composite implemen
 Ops know tensors only, nothing of encodings.
 """
 
+from ropewalk.ops.change import change as change
 from ropewalk.ops.expm import expm as expm
+from ropewalk.ops.relate import relate as relate
 from ropewalk.ops.rotate import rotate as rotate
 from ropewalk.ops.sphere import sphere as sphere
 from ropewalk.ops.turn import turn as turn
