@@ -21,12 +21,12 @@ def declare(name: str, options: str) -> None:
     """Declare the opaque ops of `name`, whose tables and options follow xs in the signature."""
     for op, seen in ((f"{name}_fused", ""), (f"{name}_back", ", Tensor[] ys")):
         torch.library.define(f"ropewalk::{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
-        torch.library.impl(f"ropewalk::{op}", "CUDA", _late(name, op))
+        torch.library.impl(f"ropewalk::{op}", "CUDA", late(name, op))
     torch.library.register_fake(f"ropewalk::{name}_fused", lambda xs, *rest: [torch.empty_like(x) for x in xs])
     torch.library.register_fake(f"ropewalk::{name}_back", _fake_back)
 
 
-def _late(name: str, op: str) -> Callable[..., list[Tensor]]:
+def late(name: str, op: str) -> Callable[..., list[Tensor]]:
     """The kernel's function, looked for when it is first called: importing Triton takes time."""
 
     def run(*arguments: Any) -> list[Tensor]:

@@ -1,0 +1,147 @@
+"""A plain vision transformer with any positional encoding, for images and volumes.
+
+    vit = ViT("small", encoding="mixed", size=(224, 224), patch=16, classes=1000)
+    logits = vit(images)
+
+The encoding is made for all layers at once; its code is made once a forward pass, and block i gets `code[i]`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ropewalk.attention import attend
+from ropewalk.code import Code
+from ropewalk.encoding import Encoding, one_of
+from ropewalk.factory import create
+
+PRESETS = {
+    "tiny": {"width": 192, "depth": 12, "heads": 3},
+    "small": {"width": 384, "depth": 12, "heads": 6},
+    "base": {"width": 768, "depth": 12, "heads": 12},
+}
+
+
+class ViT(nn.Module):
+    """Patches, tokens, blocks, one vector, classes.
+
+    preset       "tiny", "small" or "base"; `width`, `depth` and `heads` replace its numbers.
+    encoding     The name of an encoding, with its `options`.
+    size         Of the images or volumes in training, one number an axis; patch is one number or one an axis.
+    pool         "mean" over the patches, or "class": a learned token that comes first.
+    registers    Learned tokens that come after the class token and are not read.
+    layer_scale  The start of a learned gain on every branch, or None.
+    drop_path    The probability of leaving out a branch of the last block; earlier blocks have less, in proportion.
+    """
+
+    def __init__(
+        self,
+        preset: str = "small",
+        *,
+        encoding: str = "none",
+        options: Mapping[str, Any] | None = None,
+        size: Sequence[int] = (224, 224),
+        patch: int | Sequence[int] = 16,
+        channels: int = 3,
+        classes: int = 1000,
+        width: int | None = None,
+        depth: int | None = None,
+        heads: int | None = None,
+        ratio: float = 4.0,
+        pool: str = "mean",
+        registers: int = 0,
+        layer_scale: float | None = None,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        chosen = PRESETS[one_of("preset", preset, PRESETS)]
+        width, depth, heads = (given or chosen[n] for n, given in (("width", width), ("depth", depth), ("heads", heads)))
+        self.axes, self.pool = len(size), one_of("pool", pool, ("mean", "class"))
+        self.patch = (patch,) * self.axes if isinstance(patch, int) else tuple(patch)
+        if self.axes not in (2, 3) or len(self.patch) != self.axes or any(n % p for n, p in zip(size, self.patch, strict=True)):
+            raise ValueError(f"size must be 2 or 3 multiples of the patch, got {tuple(size)} and {self.patch}")
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
+        grid = tuple(n // p for n, p in zip(size, self.patch, strict=True))
+        shape = {"head_dim": width // heads, "heads": heads, "axes": self.axes, "layers": depth, "size": grid}
+        self.encoding = create(encoding, **{**shape, **(options or {})})
+        convolution = nn.Conv2d if self.axes == 2 else nn.Conv3d
+        self.embed = convolution(channels, width, self.patch, stride=self.patch)  # type: ignore[arg-type]
+        self.prefix = nn.Parameter(torch.empty(1, (pool == "class") + registers, width))
+        rates = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(Block(width, heads, ratio, layer_scale, rate, dropout) for rate in rates)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+        self.dropout = nn.Dropout(dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Truncated normal weights of deviation 0.02, biases 0; the encoding starts as it was made."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(self.prefix, std=0.02)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+        """Logits (B classes) of images (B channels *sizes), at any size that patches divide.
+
+        `positions` of the patches, (N, axes) or (B, N, axes), replace those of the encoding's grid.
+        """
+        x = self.embed(images)
+        if positions is None:
+            positions = self.encoding.grid(*x.shape[2:], resolution=resolution, device=x.device)
+        count = self.prefix.shape[1]
+        code = self.encoding(positions).prefixed(q=count, k=count)
+        x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x.flatten(2).mT], dim=1)
+        x = self.dropout(code.tokens(x))
+        for i, block in enumerate(self.blocks):
+            x = block(x, code[i])
+        x = self.norm(x)
+        return self.head(x[:, 0] if self.pool == "class" else x[:, count:].mean(1))
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that weight decay would spoil: those of the encoding, of tokens, norms, gains and biases."""
+        encoding = {f"encoding.{name}" for name, _ in self.encoding.named_parameters()}
+        return encoding | {"prefix"} | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each after a norm and beside a shortcut."""
+
+    def __init__(
+        self, width: int, heads: int, ratio: float, layer_scale: float | None, drop_path: float, dropout: float
+    ) -> None:
+        super().__init__()
+        self.heads, self.drop_path, self.dropout = heads, drop_path, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, int(ratio * width)), nn.Linear(int(ratio * width), width)
+        scales = [None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale)) for _ in range(2)]
+        self.scale1, self.scale2 = scales
+
+    def forward(self, x: Tensor, code: Code) -> Tensor:
+        x = x + self._branch(self._attention(self.norm1(x), code), self.scale1)
+        return x + self._branch(self._perceptron(self.norm2(x)), self.scale2)
+
+    def _attention(self, x: Tensor, code: Code) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        out = attend(q, k, v, code, dropout=self.dropout if self.training else 0.0)
+        return self.proj(out.transpose(1, 2).flatten(2))
+
+    def _perceptron(self, x: Tensor) -> Tensor:
+        x = F.dropout(F.gelu(self.up(x)), self.dropout, self.training)
+        return F.dropout(self.down(x), self.dropout, self.training)
+
+    def _branch(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What is added to the shortcut: scaled, and left out for some samples in training."""
+        x = x if scale is None else x * scale
+        if not (self.training and self.drop_path):
+            return x
+        kept = x.new_empty(x.shape[0], 1, 1).bernoulli_(1 - self.drop_path)
+        return x * kept / (1 - self.drop_path)
