@@ -86,7 +86,6 @@ class ViT(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         nn.init.trunc_normal_(self.prefix, std=0.02)
-        nn.init.zeros_(self.head.weight)
 
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """Logits (B classes) of images (B channels *sizes), at any size that patches divide.
