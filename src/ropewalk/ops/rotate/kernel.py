@@ -14,10 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ropewalk.ops.launch import Side, copy_rest, dense, owner, partial, power, steps, summed
+from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
 
 ELEMENTS = 2048
 """Elements of x that a program turns at a time."""
+WARPS = 4
 
 
 @triton.jit
@@ -80,8 +81,9 @@ def turn_side(
     if back:
         sin = -sin
     total = tl.zeros((rows, width), tl.float32)
-    for item in range(first, last):
-        b, h = sample + item // group, head * group + item % group
+    b, g = sample + first // group, first % group
+    for _ in range(first, last):
+        h = head * group + g
         source = x + b * x_steps[0] + h * x_steps[1]
         target = out + b * out_steps[0] + h * out_steps[1]
         p, q = load_pairs(source, token * x_steps[2], mask, pairs, width, interleaved)
@@ -93,6 +95,7 @@ def turn_side(
         store_pairs(target, rows_out, mask, p * cos - q * sin, p * sin + q * cos, pairs, width, interleaved)
         if rest > 0:
             copy_rest(source, target, token * x_steps[2], rows_out, mask, 2 * pairs, depth, rest)
+        b, g = after(b, g, group)
     if wanted:
         columns = tl.arange(0, width)
         at = ((row * heads + head) * (tokens - prefix) + place[:, None]) * pairs + columns[None, :]
@@ -145,6 +148,6 @@ def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type
     if sum(programs):
         turn_kernel[(sum(programs),)](
             packed[0], packed[-1], programs[0], depth, pairs, width, power(depth - 2 * pairs), rows, interleaved,
-            gains[0] is not None, back, wanted, num_warps=4,
+            gains[0] is not None, back, wanted, num_warps=WARPS,
         )  # fmt: skip
     return [summed(sums).reshape(angle.shape).to(angle.dtype) for sums, angle in zip(totals, angles, strict=False)]

@@ -1,5 +1,8 @@
 """Turns of triplets as one Triton kernel each way, for q and k together; work is laid out as for pairs.
 
+Neighbouring lanes read neighbouring channels: each channel's lane holds the whole triplet and writes its own member. Lanes of a
+triplet do the same work, which costs less than reading or writing every third channel would.
+
 Backward needs outputs, not inputs: turns are undone one by one, last axis first. At each, with y what the turn made and dy its
 gradient, the angle gets dy · J y, J the quarter turn in the axis's plane; then y and dy are both turned back.
 """
@@ -9,17 +12,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ropewalk.ops.launch import Side, copy_rest, dense, owner, partial, power, steps, summed
+from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
 
-ELEMENTS = 2048
+ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
 
 
 @triton.jit
 def load_triplets(x, rows, mask, triplets: tl.constexpr, width: tl.constexpr):
-    """The three members of each triplet in float32, from rows of x."""
-    channels = 3 * tl.arange(0, width)
-    at, inside = rows[:, None] + channels[None, :], mask[:, None] & (channels < 3 * triplets)[None, :]
+    """For every channel, the three members of its triplet in float32, from rows of x."""
+    channels = tl.arange(0, width)
+    at, inside = rows[:, None] + (channels // 3 * 3)[None, :], mask[:, None] & (channels < 3 * triplets)[None, :]
     a = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     b = tl.load(x + at + 1, mask=inside, other=0.0).to(tl.float32)
     c = tl.load(x + at + 2, mask=inside, other=0.0).to(tl.float32)
@@ -28,11 +31,12 @@ def load_triplets(x, rows, mask, triplets: tl.constexpr, width: tl.constexpr):
 
 @triton.jit
 def store_triplets(x, rows, mask, a, b, c, triplets: tl.constexpr, width: tl.constexpr):
-    channels = 3 * tl.arange(0, width)
-    at, inside = rows[:, None] + channels[None, :], mask[:, None] & (channels < 3 * triplets)[None, :]
-    tl.store(x + at, a.to(x.dtype.element_ty), mask=inside)
-    tl.store(x + at + 1, b.to(x.dtype.element_ty), mask=inside)
-    tl.store(x + at + 2, c.to(x.dtype.element_ty), mask=inside)
+    """Every channel keeps its own member."""
+    channels = tl.arange(0, width)
+    member = (channels % 3)[None, :]
+    own = tl.where(member == 0, a, tl.where(member == 1, b, c))
+    inside = mask[:, None] & (channels < 3 * triplets)[None, :]
+    tl.store(x + rows[:, None] + channels[None, :], own.to(x.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -61,8 +65,8 @@ def lever(da, db, dc, a, b, c, axis: tl.constexpr):
 def circle(angle, place, turned, step, axis: tl.constexpr, axes: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr):
     """Cosine and sine of the angles of one axis: 1 and 0 where nothing is turned, or there is no such axis."""
     columns = tl.arange(0, width)
-    inside = turned[:, None] & (columns < triplets)[None, :] & (axis < axes)
-    t = tl.load(angle + place[:, None] * step + columns[None, :] * axes + axis, mask=inside, other=0.0).to(tl.float32)
+    inside = turned[:, None] & (columns < 3 * triplets)[None, :] & (axis < axes)
+    t = tl.load(angle + place[:, None] * step + (columns // 3)[None, :] * axes + axis, mask=inside, other=0.0).to(tl.float32)
     return tl.cos(t), tl.sin(t)
 
 
@@ -85,8 +89,9 @@ def turn_side(
     total0 = tl.zeros((rows, width), tl.float32)
     total1 = tl.zeros((rows, width), tl.float32)
     total2 = tl.zeros((rows, width), tl.float32)
-    for item in range(first, last):
-        n, h = sample + item // group, head * group + item % group
+    n, g = sample + first // group, first % group
+    for _ in range(first, last):
+        h = head * group + g
         source = x + n * x_steps[0] + h * x_steps[1]
         target = out + n * out_steps[0] + h * out_steps[1]
         a, b, c = load_triplets(source, token * x_steps[2], mask, triplets, width)
@@ -115,10 +120,11 @@ def turn_side(
         store_triplets(target, token * out_steps[2], mask, a, b, c, triplets, width)
         if rest > 0:
             copy_rest(source, target, token * x_steps[2], token * out_steps[2], mask, 3 * triplets, depth, rest)
+        n, g = after(n, g, group)
     if wanted:
         columns = tl.arange(0, width)
-        at = ((row * heads + head) * (tokens - prefix) + place[:, None]) * triplets + columns[None, :]
-        inside = turned[:, None] & (columns < triplets)[None, :]
+        at = ((row * heads + head) * (tokens - prefix) + place[:, None]) * triplets + (columns // 3)[None, :]
+        inside = turned[:, None] & (columns < 3 * triplets)[None, :] & (columns % 3 == 0)[None, :]
         tl.store(sums + at * axes, total0, mask=inside)
         if axes > 1:
             tl.store(sums + at * axes + 1, total1, mask=inside)
@@ -154,8 +160,8 @@ def sphere_back(dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], prefi
 def launch(xs, outs, ys, angles, prefixes, *, back):  # type: ignore[no-untyped-def]
     """Run the kernel over all sides; the sums that angles get, if ys are given."""
     depth, (triplets, axes) = xs[0].shape[-1], angles[0].shape[-2:]
-    width = power(triplets)
-    rows = max(1, min(ELEMENTS // (4 * width), power(max(x.shape[2] for x in xs))))
+    width = power(3 * triplets)
+    rows = max(1, min(ELEMENTS // width, power(max(x.shape[2] for x in xs))))
     wanted, packed, totals, programs = ys[0] is not None, [], [], []
     for x, out, y, angle, prefix in zip(xs, outs, ys, angles, prefixes, strict=True):
         side, x, angle = Side(x, angle, 2, prefix, rows), dense(x), dense(angle, 2)

@@ -70,7 +70,7 @@ def turn_side(
         at = (b * out_steps[0] + h * out_steps[1] + token * out_steps[2])[:, None] + channels[None, :]
         tl.store(out + at, product(rows_in, factor).to(out.dtype.element_ty), mask=mask)
     if wanted:
-        total = tl.dot(total, factor, input_precision="ieee")
+        total = tl.dot(total, factor, input_precision="tf32x3")
         i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
         inside = (i // size == j // size) & (i < size * groups) & (j < size * groups) & (i * 0 + place >= 0)
         at = ((row * heads + head) * (tokens - prefix) + place) * groups + i // size
