@@ -1,8 +1,8 @@
-# Two commands for a fresh clone, each of which makes its own environment: `make demo` and `make test`.
+# Commands for a fresh clone, each of which makes its own environment: `make demo`, `make docs` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo docs test lint clean
 
 setup: .venv/ready
 
@@ -14,13 +14,16 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/python docs/demo.py
 
+docs: setup
+	$(BIN)/python docs/build.py
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 clean:

@@ -213,3 +213,28 @@ def test_alibi_of_a_grid(dtype):
     assert_close(ours, torch.tensor(by_hand, dtype=torch.float64).expand_as(ours))
     distance = torch.linalg.vector_norm(places.double()[:, None] - places.double(), dim=-1)  # its gradient at 0 is 0
     assert_same(ours, torch.stack([-slope * distance for slope in slopes(6)]).expand_as(ours), [places])
+
+
+def croma(sizes: tuple[int, int], heads: int) -> Tensor:
+    """The bias of CROMA's file, (H, 1 + n, 1 + n): patches by their distance, zeros before them for the class token."""
+    patches, tokens = list(product(*map(range, sizes))), 1 + math.prod(sizes)
+    bias = torch.zeros(heads, tokens, tokens, dtype=torch.float64)
+    for head, (i, p), (j, q) in product(range(heads), enumerate(patches, start=1), enumerate(patches, start=1)):
+        bias[head, i, j] = -slopes(heads)[head] * math.hypot(p[0] - q[0], p[1] - q[1])
+    return bias
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, None), (4, 2)])
+@pytest.mark.parametrize("sizes", [(3, 5), (1, 7), (1, 1)])
+def test_alibi_with_a_class_token(sizes, heads, kv_heads, dtype):
+    """Scores, whatever q's dtype, and attention with them: the class token sees all patches, and is seen, as they are."""
+    encoding = rw.create("alibi", head_dim=6, heads=heads, kv_heads=kv_heads, axes=2, layers=2).to(dtype)
+    code, tokens = encoding(encoding.grid(*sizes)).prefixed(q=1, k=1)[1], 1 + math.prod(sizes)
+    q = leaf(BATCH, heads, tokens, 6, seed=0, dtype=dtype)
+    k, v = (leaf(BATCH, kv_heads or heads, tokens, 6, seed=seed, dtype=dtype) for seed in (1, 2))
+    for kind in (dtype, torch.bfloat16):
+        assert_close(code.scores(q.to(kind), k.to(kind)), croma(sizes, heads))
+    keys, values = (x.double().repeat_interleave(heads // x.shape[1], dim=1) for x in (k, v))
+    probabilities = (q.double() @ keys.mT / math.sqrt(6) + croma(sizes, heads)).softmax(-1)
+    assert_same(rw.attend(q, k, v, code), probabilities @ values, [q, k, v], 4.0)

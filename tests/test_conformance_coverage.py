@@ -8,18 +8,26 @@ import pytest
 import ropewalk as rw
 
 REFERENCES = {
-    "alibi": {"transformers": "test_alibi", "absolute": "test_alibi_between_points"},
+    "alibi": {"transformers": "test_alibi", "absolute": "test_alibi_with_a_class_token", "chain": "test_rope_and_alibi"},
     "axial": {"timm": "test_axial", "waves": "test_axial"},
     "comrope-ap": {"exponentials": "test_grid"},
     "comrope-ld": {"exponentials": "test_grid"},
-    "learned-ape": {"absolute": "test_learned_table_resized"},
+    "dinov3": {"timm": "test_dinov3", "transformers": "test_dinov3", "waves": "test_dinov3"},
+    "golden": {"waves": "test_golden"},
+    "learned-ape": {"absolute": "test_learned_table_resized", "chain": "test_mixed_and_learned_ape"},
     "liere": {"exponentials": "test_grid"},
-    "mixed": {"timm": "test_mixed", "waves": "test_learned_waves"},
-    "rope": {"transformers": "test_rope_like_llama", "waves": "test_rope"},
+    "mixed": {"timm": "test_mixed", "waves": "test_learned_waves", "chain": "test_mixed_and_learned_ape"},
+    "mrope": {"mrope": "test_mrope_of_the_published_models", "waves": "test_mrope"},
+    "rope": {"transformers": "test_rope_like_llama", "waves": "test_rope", "chain": "test_rope_and_alibi"},
     "sincos": {"timm": "test_sincos", "absolute": "test_sincos_of_a_grid"},
     "spherical": {"spherical": "test_fixed"},
+    "string-cayley": {"string": "test_grid_with_a_prefix"},
+    "string-circulant": {"string": "test_grid_with_a_prefix"},
+    "swin-bias": {"bias": "test_swin_bias"},
     "t5-bias": {"transformers": "test_t5_bias"},
+    "transformer-xl": {"bias": "test_transformer_xl"},
     "uniform": {"waves": "test_uniform"},
+    "xpos": {"waves": "test_xpos"},
 }
 NOTHING_TO_REFER_TO = {"none"}
 

@@ -5,6 +5,7 @@ import torch
 from timm.layers import (
     AttentionRope,
     RotaryEmbeddingCat,
+    RotaryEmbeddingDinoV3,
     RotaryEmbeddingMixed,
     apply_rot_embed_cat,
     build_rotary_pos_embed,
@@ -102,6 +103,72 @@ def test_mixed(sizes, head_dim, indexing):
     for actual, expected in zip([*ours, *same], [*theirs, *wanted], strict=True):
         assert_close(actual, expected, max(sizes))
     assert_close(ours_wave, rows_first(theirs_freqs, indexing), max(sizes))
+
+
+# DINOv3, bit for bit
+
+NORMALISED = {"separate": "separate", "longer": "max", "shorter": "min"}
+PERIODS = {
+    "by default": ({}, {}),
+    "temperature": ({"base": 7.0}, {"temperature": 7.0}),
+    "periods": ({"min_period": 0.3, "max_period": 90.0}, {"min_period": 0.3, "max_period": 90.0}),
+}
+
+
+def dinov3_pair(head_dim: int, half: bool, coordinates: str = "separate", periods: str = "by default"):
+    ours, theirs = PERIODS[periods]
+    peer = RotaryEmbeddingDinoV3(head_dim, normalize_coords=NORMALISED[coordinates], rotate_half=half, **theirs)
+    options = {"coordinates": coordinates, "interleaved": not half} | ours
+    return peer, rw.create("dinov3", head_dim=head_dim, heads=HEADS, **options)
+
+
+def unfolded(first: Tensor, second: Tensor, half: bool) -> Tensor:
+    """Numbers of each pair's first and second channel, (n P) each, in the order of the channels."""
+    return torch.cat([first, second], -1) if half else torch.stack([first, second], -1).flatten(-2)
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("periods", PERIODS)
+@pytest.mark.parametrize("coordinates", NORMALISED)
+@pytest.mark.parametrize("head_dim", [64, 32, 48])
+@pytest.mark.parametrize("sizes", [(3, 5), (14, 14), (37, 53), (1, 1), (1, 7)])
+def test_dinov3(sizes, head_dim, coordinates, periods, half):
+    """The sines and cosines of the angles, and what becomes of pairs (1, 0), are timm's to the last bit."""
+    peer, encoding = dinov3_pair(head_dim, half, coordinates, periods)
+    sin, cos = peer.get_embed(list(sizes)).chunk(2, dim=-1)
+    code = encoding(encoding.grid(*sizes))
+    (angle,) = code.q_angle
+    assert torch.equal(unfolded(angle, angle, half).sin(), sin)
+    assert torch.equal(unfolded(angle, angle, half).cos(), cos)
+    one, zero = torch.ones_like(angle), torch.zeros_like(angle)
+    turned = code.q(unfolded(one, zero, half).expand(1, HEADS, -1, -1))
+    assert torch.equal(turned[0, 0], unfolded(angle.cos(), angle.sin(), half))
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("coordinates", NORMALISED)
+@pytest.mark.parametrize("sizes", [(3, 5), (1, 7), (1, 1)])
+def test_dinov3_turns(sizes, coordinates, half):
+    """q and k, class and register tokens before them: at most the last bit differs, of numbers below 8."""
+    peer, encoding = dinov3_pair(32, half, coordinates)
+    embed, count = peer.get_embed(list(sizes)), sizes[0] * sizes[1]
+    q, k = tokens(count + 5, 32)
+    theirs = [torch.cat([x[:, :, :5], apply_rot_embed_cat(x[:, :, 5:], embed, half=half)], dim=2) for x in (q, k)]
+    ours = encoding(encoding.grid(*sizes)).prefixed(q=5, k=5).qk(q, k)
+    for actual, expected in zip([*ours, *gradients(ours, [q, k])], [*theirs, *gradients(theirs, [q, k])], strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=8 * torch.finfo(torch.float32).eps)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_dinov3_at_moved_positions(half):
+    """Beyond its grid and in between, where timm's module, whose grid is moved, computes the same angles."""
+    peer, encoding = dinov3_pair(32, half)
+    peer.grid_offset = 0.25
+    sin, cos = peer.get_embed([3, 5]).chunk(2, dim=-1)
+    positions = 2 * ((torch.cartesian_prod(torch.arange(3.0), torch.arange(5.0)) + 0.75) / torch.tensor([3.0, 5.0])) - 1
+    (angle,) = encoding(positions).q_angle
+    assert torch.equal(unfolded(angle, angle, half).sin(), sin)
+    assert torch.equal(unfolded(angle, angle, half).cos(), cos)
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])

@@ -8,8 +8,18 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from transformers import BloomConfig, GlmConfig, GPTJConfig, GPTNeoXConfig, LlamaConfig, PhiConfig, T5Config
+from transformers import (
+    BloomConfig,
+    DINOv3ViTConfig,
+    GlmConfig,
+    GPTJConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    PhiConfig,
+    T5Config,
+)
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
+from transformers.models.dinov3_vit import modeling_dinov3_vit as dinov3
 from transformers.models.glm import modeling_glm as glm
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj
@@ -126,6 +136,23 @@ def test_rope_like_gptj(head_dim, rotary_dim, length):
         theirs.append(torch.cat([turned, x[..., rotary_dim:]], dim=-1))
     encoding = rw.create("rope", head_dim=head_dim, heads=HEADS, interleaved=True, rotary_dim=rotary_dim)
     assert_same(encoding(position_ids).qk(q, k), theirs, [q, k], position_ids.max().item())
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(("head_dim", "base"), [(64, 100.0), (32, 100.0), (48, 30.0)])
+@pytest.mark.parametrize("sizes", [(3, 5), (1, 7), (37, 53), (1, 1)])
+def test_dinov3(sizes, head_dim, base, prefix):
+    """Images of whole patches of 2 x 2 pixels; class and register tokens come first."""
+    config = DINOv3ViTConfig(hidden_size=HEADS * head_dim, num_attention_heads=HEADS, patch_size=2, rope_theta=base)
+    rotary = dinov3.DINOv3ViTRopePositionEmbedding(config).eval()
+    cos, sin = rotary(torch.zeros(1, 3, 2 * sizes[0], 2 * sizes[1]))
+    encoding = rw.create("dinov3", head_dim=head_dim, heads=HEADS, base=base)
+    code = encoding(encoding.grid(*sizes))
+    assert_close(code.q_angle[0].cos().tile(2), cos)
+    assert_close(code.q_angle[0].sin().tile(2), sin)
+    q, k = (heads(HEADS, prefix + sizes[0] * sizes[1], head_dim, seed=seed) for seed in (0, 1))
+    theirs = dinov3.apply_rotary_pos_emb(q, k, cos, sin)
+    assert_same(code.prefixed(q=prefix, k=prefix).qk(q, k), theirs, [q, k])
 
 
 # Whole attention layers

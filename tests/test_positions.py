@@ -65,6 +65,54 @@ def test_segments_keep_packed_sequences_apart():
     assert (member[:, None] == member).tolist() == [first, first, second, second, second]
 
 
+# Texts and images in a row
+
+
+def counted(parts, interval=1.0, resume="largest"):
+    """The rule of Qwen2-VL, token by token: (time, row, column) of each."""
+    ids, start = [], 0
+    for part in parts:
+        if isinstance(part, tuple):
+            frames, rows, columns = part
+            for frame, row, column in itertools.product(range(frames), range(rows), range(columns)):
+                ids.append((start + int(frame * interval), start + row, start + column))
+            start = max(map(max, ids)) + 1 if resume == "largest" else start + max(rows, columns)
+        else:
+            ids += [(start + m,) * 3 for m in range(part)]
+            start += part
+    return ids
+
+
+@pytest.mark.parametrize("resume", ["largest", "side"])
+@pytest.mark.parametrize("interval", [1.0, 0.4, 2.5, 50.0])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (5,),
+        ((1, 3, 5),),
+        (4, (1, 3, 5), 2, (4, 2, 3), 6),
+        ((7, 2, 1), (1, 1, 1), (1, 5, 3), 1),
+        (0, (2, 3, 2), 0, 3),
+    ],
+    ids=str,
+)
+def test_mrope_counts_on_after_an_image(parts, interval, resume):
+    ids = places.mrope(*parts, interval=interval, resume=resume)
+    assert ids.dtype is torch.float32
+    assert ids.tolist() == [list(row) for row in counted(parts, interval, resume)]
+
+
+def test_mrope_resumes_beyond_the_largest_id_unless_told_otherwise():
+    assert torch.equal(places.mrope(2, (5, 2, 3), 3), places.mrope(2, (5, 2, 3), 3, resume="largest"))
+
+
+def test_mrope_of_nothing_and_of_other_numbers():
+    assert places.mrope().shape == places.mrope(0, 0).shape == (0, 3)
+    assert places.mrope(3, (1, 2, 3), dtype=torch.float64).dtype is torch.float64
+    given = places.mrope(np.int64(3), [1, np.int64(2), 3], np.int64(1))
+    assert torch.equal(given, places.mrope(3, (1, 2, 3), 1))
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -72,6 +120,8 @@ def test_segments_keep_packed_sequences_apart():
         lambda **kw: places.packed([2, 1], **kw),
         lambda **kw: places.segments([], **kw),
         lambda **kw: places.grid(3, 5, **kw),
+        lambda **kw: places.mrope(3, (2, 3, 5), 1, **kw),
+        lambda **kw: places.mrope(3, (2, 3, 5), 1, resume="side", **kw),
     ],
 )
 def test_builders_heed_the_device(build):
@@ -92,6 +142,7 @@ def own_size(coordinates, n, side):
         "shorter": lambda i: 2 * ((i + 0.5) / side) - 1,
         "pi": lambda i: np.linspace(-math.pi, math.pi, n)[i] if n > 1 else 0.0,
         "unit": lambda i: np.linspace(0, 1, n)[i],
+        "area": lambda i: np.linspace(-side, side, n)[i] if n > 1 else 0.0,
     }[coordinates]
 
 
@@ -105,11 +156,13 @@ def extrapolated(coordinates, n, side, ref, ref_side):
         "shorter": lambda i: (i - (side - 1) / 2) * (2 / ref_side),
         "pi": lambda i: np.linspace(-math.pi * n / ref, math.pi * n / ref, n)[i] if n > 1 else 0.0,
         "unit": lambda i: np.linspace(0, n / ref, n)[i],
+        "area": lambda i: np.linspace(-ref_side * n / ref, ref_side * n / ref, n)[i] if n > 1 else 0.0,
     }[coordinates]
 
 
 def side_of(coordinates, sizes, axis):
-    return {"longer": max(sizes), "shorter": min(sizes)}.get(coordinates, sizes[axis])
+    share = sizes[axis] / math.exp(sum(map(math.log, sizes)) / len(sizes))
+    return {"longer": max(sizes), "shorter": min(sizes), "area": share}.get(coordinates, sizes[axis])
 
 
 def in_row_major_order(sizes, rules):
@@ -199,6 +252,18 @@ def test_van_de_geijn(patches, trained):
     assert grid.diff(dim=0)[: patches - 2, 1].std() < 1e-14  # evenly spaced
 
 
+@pytest.mark.parametrize("sizes", [(3, 5), (14, 14), (2, 50), (2, 3, 5)], ids=str)
+def test_xiong(sizes):
+    """x from -√(w/h) to √(w/h), y from -√(h/w) to √(h/w): an image of area 4, whatever its shape."""
+    grid = places.grid(*sizes, coordinates="area", dtype=torch.float64)
+    extent = grid.amax(0) - grid.amin(0)
+    assert extent.prod().item() == pytest.approx(2 ** len(sizes), rel=1e-14)
+    torch.testing.assert_close(extent / extent[0], torch.tensor(sizes) / torch.tensor(sizes[0]).double(), **EXACT)
+    if len(sizes) == 2:
+        height, width = sizes
+        assert grid[-1].tolist() == pytest.approx([math.sqrt(height / width), math.sqrt(width / height)], rel=1e-14)
+
+
 @pytest.mark.parametrize("sizes", [(3, 5), (6, 7), (9, 4), (1, 2)], ids=str)
 def test_rescaled_indices_are_where_interpolation_reads(sizes):
     """Bilinear samples of a table, read by hand at the grid's points, are PyTorch's interpolation of it."""
@@ -278,12 +343,21 @@ def test_grid_compiles_with_sizes_unknown_from_the_start():
         (lambda: places.packed([3, -1]), "lengths must be at least 0, got -1"),
         (lambda: places.packed([3, 1.0]), r"lengths must be whole, got 1\.0"),
         (lambda: places.segments([3, -1]), "lengths must be at least 0, got -1"),
+        (lambda: places.mrope(3, (1, 2)), r"\(frames, rows, columns\), got \(1, 2\)"),
+        (lambda: places.mrope(3, (0, 2, 2)), r"\(frames, rows, columns\), got \(0, 2, 2\)"),
+        (lambda: places.mrope(3, (1, 2, 2.5)), r"parts must be whole, got 2\.5"),
+        (lambda: places.mrope(-1), "parts must be at least 0, got -1"),
+        (lambda: places.mrope(True), "parts must be whole, got True"),
+        (lambda: places.mrope(2.5), r"got 2\.5"),
+        (lambda: places.mrope((2, 2, 2), interval=-1.0), r"interval must be a number of at least 0, got -1\.0"),
+        (lambda: places.mrope((2, 2, 2), interval=math.nan), "interval must be a number of at least 0, got nan"),
+        (lambda: places.mrope(2, resume="later"), "resume must be 'largest' or 'side', got 'later'"),
         (lambda: places.grid(), "at least one size, got none"),
         (lambda: places.grid(3, -5), "sizes must be at least 0, got -5"),
         (lambda: places.grid((3, 5)), r"sizes must be whole, got \(3, 5\)"),
         (lambda: places.grid(3.0, 5), r"sizes must be whole, got 3\.0"),
         (lambda: places.grid(True, 5), "sizes must be whole, got True"),
-        (lambda: places.grid(3, 5, coordinates="pixels"), "must be one of 'index', 'centre', .*'unit', got 'pixels'"),
+        (lambda: places.grid(3, 5, coordinates="pixels"), "must be one of 'index', 'centre', .*'area', got 'pixels'"),
         (lambda: places.grid(3, 5, resolution="crop"), "must be 'extrapolate' or 'rescale', got 'crop'"),
         (lambda: places.grid(3, 5, reference=(3,)), r"one number for each of the 2 sizes, got \(3,\)"),
         (lambda: places.grid(3, 5, reference=(3, 0)), "reference must be at least 1, got 0"),

@@ -84,6 +84,9 @@ def test_linear_has_both_ends():
         lambda: spectra.first_quadrant(4, 2),
         lambda: spectra.random_frames((3,), 4, 2),
         lambda: spectra.random_frames((3,), 4, 3),
+        lambda: spectra.golden_directions(4, 1),
+        lambda: spectra.golden_directions(4, 2),
+        lambda: spectra.golden_directions(4, 3),
     ],
 )
 def test_laws_are_double_precision_on_the_cpu_whatever_the_defaults(law):
@@ -100,6 +103,74 @@ def test_laws_are_double_precision_on_the_cpu_whatever_the_defaults(law):
 def test_geometric_refuses(base, over, got):
     with pytest.raises(ValueError, match=f"base and over must be above zero, got {got}"):
         spectra.geometric(4, base, over)
+
+
+# Golden directions
+
+
+def quantile(share):
+    """Of the normal distribution, by bisection of its integral."""
+    low, high = -9.0, 9.0
+    for _ in range(70):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (1 + math.erf(middle / math.sqrt(2))) / 2 < share else (low, middle)
+    return low
+
+
+def root(power):
+    """The number above 1 whose power is itself and one, by bisection."""
+    low, high = 1.0, 2.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle**power < middle + 1 else (low, middle)
+    return low
+
+
+def test_golden_directions_of_the_plane_turn_by_the_golden_ratio():
+    phi = (1 + math.sqrt(5)) / 2
+    want = [[math.sin(n * math.pi / phi), math.cos(n * math.pi / phi)] for n in range(65)]
+    torch.testing.assert_close(spectra.golden_directions(65, 2), double(want), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("axes", [3, 4, 5])
+def test_golden_directions_of_space_are_points_of_the_r_sequence(axes):
+    want, ratio = [], root(axes + 1)
+    for n in range(1, 31):
+        point = [quantile(n * ratio**-a % 1) for a in range(1, axes + 1)]
+        want.append([x / math.hypot(*point) for x in point])
+    torch.testing.assert_close(spectra.golden_directions(30, axes), double(want), rtol=0, atol=1e-12)
+
+
+def test_there_is_one_direction_on_a_line():
+    assert spectra.golden_directions(3, 1).tolist() == [[1.0], [1.0], [1.0]]
+
+
+def smallest_angle(directions):
+    """Between any two, opposite directions being one."""
+    cosines = (directions @ directions.T).abs() - torch.eye(len(directions))
+    return math.acos(cosines.max().item())
+
+
+def largest_hole(directions):
+    """The angle from the loneliest of many probes to the nearest direction."""
+    probes = torch.nn.functional.normalize(torch.randn(4000, 3, generator=generator(9), dtype=torch.float64), dim=-1)
+    return math.acos((probes @ directions.T).abs().amax(1).min().item())
+
+
+@pytest.mark.parametrize("run", [8, 16, 64])
+def test_any_run_of_golden_directions_of_the_plane_is_spread_out(run):
+    """Half an even share of the half circle is free around each, or nearly; by chance, next to nothing."""
+    even, directions = math.pi / run, spectra.golden_directions(1000, 2)
+    assert min(smallest_angle(directions[start : start + run]) for start in range(0, 900, 7)) > 0.5 * even
+    chance = torch.rand(200, run, generator=generator(), dtype=torch.float64) * math.pi
+    by_chance = [smallest_angle(torch.stack([turn.sin(), turn.cos()], -1)) for turn in chance]
+    assert sorted(by_chance)[100] < 0.12 * even
+
+
+def test_golden_directions_of_space_leave_smaller_holes_than_chance():
+    golden = largest_hole(spectra.golden_directions(128, 3))
+    chance = torch.nn.functional.normalize(torch.randn(50, 128, 3, generator=generator(), dtype=torch.float64), dim=-1)
+    assert golden < 0.9 * min(map(largest_hole, chance))
 
 
 # Random laws
@@ -236,8 +307,10 @@ def test_spans_of_the_literature(waves, line, fastest, slowest):
         (rw.create("uniform", head_dim=64, size=(14, 14)), 6.28, 6.28),
         (rw.create("uniform", head_dim=64, size=(14, 14), variant="van-de-geijn-code"), 2.0, 2.0),
         (rw.create("axial", head_dim=64, variant="liere", size=(14, 14)), 1.0, 0.018),
+        (rw.create("dinov3", head_dim=64), 11.7, 0.156),
+        (rw.create("golden", head_dim=64), 40.0, 0.4),
     ],
-    ids=["heo-axial", "heo-mixed", "axial", "uniform", "uniform-code", "vision-llama"],
+    ids=["heo-axial", "heo-mixed", "axial", "uniform", "uniform-code", "vision-llama", "dinov3", "golden"],
 )
 def test_spans_of_encodings_on_their_own_grid(encoding, fastest, slowest):
     spans = spectra.span(encoding.waves().detach(), encoding.grid(14, 14))

@@ -91,7 +91,7 @@ A summary of the paper that is easily found quotes other numbers, against the pa
 It compares LieRE without perturbation with ComRoPE-LD with it, and takes its 224² column for these two from 256². It
 also gives the 29 % fewer iterations than APE as ComRoPE's; by the paper LieRE needs as few.
 
-In ropewalk's own comparisons differences will be points of accuracy with an interval over seeds, never ratios of
+Differences of accuracy are clearer as points with an interval over seeds than as ratios of
 accuracies.
 """
     return Finding(
@@ -99,6 +99,6 @@ accuracies.
         title="Not all of ComRoPE's percentages follow from its tables",
         number=f"2.9 % is {at_512:.2f}; 1.6 % is {same[0]} or {same[2]}",
         where="ComRoPE, paper; a public summary",
-        here="points and intervals",
+        here="states points",
         text=text,
     )

@@ -65,12 +65,17 @@ class Chained(Encoding):
             raise ValueError(f"a chain has at least two parts, got {len(parts)}")
         members: list[Encoding] = []
         for part in parts:
+            if not isinstance(part, Encoding | Mapping):
+                raise TypeError(f"a part of a chain must be an encoding, or its name and options, got {part!r}")
             members.append(part if isinstance(part, Encoding) else create(**{**given, **part}))
             given["axes"] = members[0].axes
         common = {name: _agreed(name, members) for name in COMMON}
         super().__init__(variant=shape.get("variant"), **common)
         self.members = nn.ModuleList(members)
-        turning = [member.name for member in members if member.traits.rotary]
+        widths = {getattr(member, "width") for member in members if isinstance(self._alone(member), Offset)}  # noqa: B009
+        if len(widths) > 1:
+            raise ValueError(f"parts of a chain that add to tokens must agree on width, got {sorted(widths)}")
+        turning = [name for member in members for name in _turning(member)]
         if len(turning) > 1:
             raise ValueError(f"one part of a chain may turn q and k, got {', '.join(turning)}")
 
@@ -135,6 +140,13 @@ class Chained(Encoding):
         yield cls(parts=[{"name": "rope"}, {"name": "alibi"}], head_dim=12, heads=4, kv_heads=2, layers=2)
         three = ({"name": "string-cayley"}, {"name": "swin-bias"}, {"name": "sincos"})
         yield cls(parts=three, head_dim=12, heads=2, size=(3, 5))
+
+
+def _turning(member: Encoding) -> list[str]:
+    """The names of those that turn q and k: itself, or parts of it."""
+    if isinstance(member, Chained):
+        return [name for part in member._members() for name in _turning(part)]
+    return [member.name] if member.traits.rotary else []
 
 
 def _agreed(name: str, members: Sequence[Encoding]) -> Any:

@@ -57,29 +57,31 @@ def mrope(
     frames: give each frame as a part of its own.
 
     resume  Where the part after an image begins: "largest", one beyond the largest id so far (the Qwen2-VL paper); "side",
-            the image's start plus its longer side, whatever its number of frames (transformers 5).
+            the image's start plus its longer side, whatever its number of frames (transformers from 5.3 on).
     """
     if resume not in ("largest", "side"):
         raise ValueError(f"resume must be 'largest' or 'side', got {resume!r}")
     start, rows = 0, [torch.zeros(0, 3, dtype=torch.long, device=device)]
     for part in parts:
-        if isinstance(part, int):
+        if isinstance(part, Sequence):
+            ids, last = _volume(part, _at_least("interval", interval, 0), device)
+            after = max(last + 1, *part[1:]) if resume == "largest" else max(part[1:])
+        else:
             ids = torch.arange(_count("parts", part), device=device)[:, None].expand(-1, 3)
             after = part
-        else:
-            ids = _volume(part, _at_least("interval", interval, 0), device)
-            after = int(ids.max()) + 1 if resume == "largest" else max(part[1:])
         rows.append(ids + start)
         start += after
     return torch.cat(rows).to(dtype)
 
 
-def _volume(sides: Sequence[int], interval: float, device: torch.device | str | None) -> Tensor:
+def _volume(sides: Sequence[int], interval: float, device: torch.device | str | None) -> tuple[Tensor, int]:
+    """Ids of a volume's tokens from 0 on, and the time of its last frame."""
     if len(sides) != 3 or any(_count("parts", side) < 1 for side in sides):
         raise ValueError(f"a part must be a number of tokens or (frames, rows, columns), got {tuple(sides)}")
-    frames, rows, columns = (torch.arange(side, device=device) for side in sides)
-    frames = (frames * interval).long()
-    return torch.stack(torch.meshgrid(frames, rows, columns, indexing="ij"), dim=-1).flatten(0, 2)
+    times = (torch.arange(sides[0], device="cpu") * interval).long()
+    rows, columns = (torch.arange(side, device=device) for side in sides[1:])
+    lines = torch.meshgrid(times.to(rows.device), rows, columns, indexing="ij")
+    return torch.stack(lines, dim=-1).flatten(0, 2), int(times[-1])
 
 
 def grid(
@@ -149,7 +151,10 @@ def _side(coordinates: str, axis: int, sizes: Sequence[int]) -> int:
 
 def _share(axis: int, sizes: Sequence[int]) -> float:
     """A side over the geometric mean of all sides."""
-    return max(sizes[axis], 1) / math.prod(max(n, 1) for n in sizes) ** (1 / len(sizes))
+    volume = 1
+    for n in sizes:
+        volume = volume * max(n, 1)
+    return max(sizes[axis], 1) / volume ** (1 / len(sizes))
 
 
 def perturb(

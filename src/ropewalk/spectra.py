@@ -52,10 +52,12 @@ def random_frames(
 
 
 def golden_directions(count: int, axes: int) -> Tensor:
-    """Unit vectors (count, axes) any run of which is spread over all directions, opposite ones counted as one (Xiong).
+    """Unit vectors (count, axes) whose first ones always cover all directions evenly (Xiong).
 
-    Two axes: at the angle n pi/phi from the columns. More: points of the R-sequence, whose step has the coordinates
-    1/g, 1/g^2, … with g^(axes + 1) = g + 1, taken from the cube to the sphere by the normal distribution's quantiles.
+    Two axes: at the angle n pi/phi from the columns, so that any run is spread out, opposite ones counted as one. More:
+    points of the R-sequence, whose step has the coordinates 1/g, 1/g^2, … with g^(axes + 1) = g + 1, taken from the cube
+    to the sphere by the normal distribution's quantiles. This leaves smaller holes than chance does, but may bring two
+    directions close.
     """
     if axes <= 2:
         turn = torch.arange(count, dtype=torch.float64, device="cpu") * (math.pi * (math.sqrt(5) - 1) / 2)

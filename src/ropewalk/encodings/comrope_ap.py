@@ -20,6 +20,7 @@ class ComRoPEAP(Exponentials):
     prefix. The default `std` turns about 6 rad across an image at b = 8; matrices of the size that the paper reports after
     training turn 0.7.
 
+    block   b, even for use: an odd block leaves one of its directions unturned.
     std     P starts Gaussian of this deviation, the published code's 1 by default. 0 starts as no encoding at all.
     shared  One set of matrices for all heads.
     """

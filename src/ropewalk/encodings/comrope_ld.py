@@ -22,6 +22,7 @@ class ComRoPELD(Exponentials):
     variant
       yu       the paper: θ belongs to a head.
       yu-code  the published file: one θ for all heads, so that all of them look along the same few directions.
+    block    b, even for use: an odd block leaves one of its directions unturned.
     std      P starts Gaussian of this deviation, the published code's 1 by default; θ of deviation 1. With 0 it starts as
              no encoding at all and P still gets its gradient.
     shared   One P for all heads.

@@ -11,7 +11,7 @@ from ropewalk.rotary import PairShape, Waves
 
 
 class Golden(Waves):
-    """Golden-gate RoPE: fixed wave vectors whose directions follow the golden ratio, so that any run of them is spread out.
+    """Golden-gate RoPE: fixed wave vectors whose directions follow the golden ratio, so that few of them cover all.
 
         angle of pair i of head h at p = ω_i (u_n · p),    n = hP + i,    ω_i = slowest · (fastest/slowest)^(i/(P-1))
 

@@ -14,6 +14,8 @@ from ropewalk.positions import readable
 class LearnedAPE(Encoding):
     """Learned absolute position embedding: a table of vectors, read at the position and added to the tokens.
 
+        token at p += Σ_i weight(p - i) table[i],    i over the entries around p
+
     The table is a function on space: entry i of an axis holds for index i, and between entries it is interpolated, so that
     any position inside it has a value and another resolution needs no resized copy. Reading it on `grid(…,
     resolution="rescale")` gives what `F.interpolate(…, align_corners=False)` gives.

@@ -25,6 +25,7 @@ class SinCos(Encoding):
       mae      axis by axis, columns first, sines then cosines (MAE, MoCo v3).
       timm     sines of all axes, rows first, then cosines of all axes (timm's build_sincos2d_pos_embed).
       vaswani  axis by axis, rows first, sine and cosine alternating. The default for one axis.
+    base     Of the frequencies, 10,000.
     width    Channels of a token, by default heads · head_dim.
     """
 

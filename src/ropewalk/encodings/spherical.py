@@ -25,6 +25,7 @@ class Spherical(Encoding):
       van-de-geijn        the published code: the head width. Ends near 100^(-2/3).
       van-de-geijn-paper  the paper's appendix: the number of triplets. Ends near 100^(-2).
     base     Replaces the 100 of fixed frequencies.
+    scale    Stretches all frequencies.
     learned  Frequencies are parameters, one an axis, triplet, head (or `shared`) and layer, from U(0, 1). Fixed, one serves
              all axes, heads and layers.
 

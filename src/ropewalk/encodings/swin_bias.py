@@ -31,8 +31,8 @@ class Lookup:
             total = total + weight * table[(head, *index)]
         if self.clamp:
             return total
-        for place, held in zip(places, inside, strict=True):
-            total = torch.where(place == held, total, math.nan)
+        for place, n in zip(places, table.shape[1:], strict=True):
+            total = torch.where((place > -1) & (place < n), total, math.nan)
         return total
 
 
@@ -89,9 +89,9 @@ class SwinBias(Encoding):
     def _check(self, q: Tensor, k: Tensor) -> None:
         if not (q.numel() and k.numel()):
             return
-        q, k = q.flatten(0, -2), k.flatten(0, -2)
-        farthest = torch.maximum(q.amax(0) - k.amin(0), k.amax(0) - q.amin(0))
-        if any(far > n - 1 for far, n in zip(farthest.tolist(), self._sizes, strict=True)):
+        apart = torch.maximum(q.amax(-2) - k.amin(-2), k.amax(-2) - q.amin(-2))  # ([B] A)
+        farthest = apart.reshape(-1, self.axes).amax(0)
+        if any(far >= n for far, n in zip(farthest.tolist(), self._sizes, strict=True)):
             far = ", ".join(f"{x:g}" for x in farthest.tolist())
             raise ValueError(f'positions must lie less than {self._sizes} apart (or outside="clamp"), got {far}')
 

@@ -47,6 +47,8 @@ class T5Bias(Encoding):
     Beware: T5 itself uses one table in all layers (an encoding made without `layers=`) and attention without the 1/√d
     (`attend(…, scale=1.0)`). Distances below 1 all share the bucket of distance 0: positions must count tokens.
 
+    buckets        How many numbers a head learns: 32.
+    max_distance   The distance from which on all keys share the last bucket: 128.
     bidirectional  False, for decoders: all buckets look back, and keys ahead share the bucket of distance 0.
     shared         One table for all heads.
     """

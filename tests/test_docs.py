@@ -1,0 +1,283 @@
+"""The site: what its pages are made of. That it builds without a warning, `make docs` sees to, which `make test` runs."""
+
+import inspect
+import logging
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+import torch
+from mkdocs.config import load_config
+
+import aligned
+import build
+import drawings
+import gallery
+import handwritten
+import links
+import overview
+import ropewalk as rw
+import tables
+from ropewalk import testing
+from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
+from ropewalk.encodings import REGISTRY
+from ropewalk.lab import docstring
+from ropewalk.lab.docstring import Entry
+
+KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
+TEXT = """A summary that
+takes two lines.
+
+    R(p) = exp(p A),    A = -Aᵀ
+
+A paragraph with a word  and two blanks.
+
+Beware: of this,
+and of that.
+
+variant  Whose.
+  heo        his code
+  heo-paper  his paper, which
+             says more
+base     Replaces
+         `that`.
+proportional A name as long as the column.
+
+Beware: of more.
+
+An afterthought.
+"""
+
+
+class Ramp(Encoding):
+    """Ramp: a number for each place, added to the tokens.
+
+        token at p += p
+
+    Beware: it grows.
+
+    steep  How much.
+    """
+
+    name = "ramp"
+    paper = "arXiv:0000.00000"
+
+    def __init__(self, *, steep: float = 1.0, **shape):
+        super().__init__(**shape)
+        self.steep = steep
+        self.build(learned=False)
+
+    def initial(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def encode(self, q: torch.Tensor, k: torch.Tensor | None) -> rw.Offset:
+        return rw.Offset(layers=self.layers, offset=(self.steep * q.sum(-1, keepdim=True)).repeat_interleave(384, -1))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(axes=self.axes, relative=(False,) * self.axes)
+
+    @classmethod
+    def examples(cls) -> Iterator[Self]:
+        yield cls(head_dim=64, heads=6)
+
+
+def test_a_docstring_comes_apart():
+    said = docstring.parse(TEXT)
+    assert said.summary == "A summary that takes two lines."
+    assert said.formulas == ("R(p) = exp(p A),    A = -Aᵀ",)
+    assert said.definition[1:] == ("A paragraph with a word  and two blanks.", "An afterthought.")
+    assert said.beware == ("of this, and of that.", "of more.")
+    assert list(said.options) == ["variant", "base", "proportional"]
+    assert said.options["variant"].text == "Whose."
+    assert said.options["variant"].entries == (Entry("heo", "his code"), Entry("heo-paper", "his paper, which says more"))
+    assert said.options["base"].text == "Replaces `that`."
+    assert said.options["proportional"].text == "A name as long as the column."
+
+
+def test_a_list_may_begin_with_a_bare_name():
+    (entry,) = docstring.entries("variant\n  yu       the paper\n  yu-code  the file")
+    assert entry == Entry("variant", "", (Entry("yu", "the paper"), Entry("yu-code", "the file")))
+
+
+def test_a_family_explains_what_its_members_do_not():
+    said = docstring.describe(rw.Mixed)
+    assert {"scale", "interleaved"} <= set(said.options) - set(docstring.parse(rw.Mixed.__doc__).options)
+    assert said.summary == docstring.parse(rw.Mixed.__doc__).summary
+    assert docstring.describe(rw.RoPE).options["interleaved"].text.startswith("False (transformers'")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_says_what_it_is(kind):
+    said = docstring.describe(kind)
+    assert said.summary.endswith(".")
+    assert said.definition
+    assert said.beware, f"{kind.__name__}'s docstring has no paragraph that begins with 'Beware:'"
+    assert said.formulas or kind is rw.NoPE, f"{kind.__name__}'s docstring has no formula, that is no indented paragraph"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_explains_its_options(kind):
+    said = docstring.describe(kind)
+    own = [name for name in parameters_of(kind) if name not in Shape.__annotations__]
+    assert [name for name in own if not gallery.explained(name, said)] == []
+    assert set(said.options) <= set(parameters_of(kind)), "the docstring explains what is no option"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_explains_its_variants(kind):
+    entry = docstring.describe(kind).options.get("variant", Entry("variant", ""))
+    assert len(kind.variants) == 1 or [variant.name for variant in entry.entries] == list(kind.variants)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_has_all_there_is(kind):
+    page = gallery.page(kind, dict.fromkeys(drawings.names(kind), 700))
+    said = docstring.describe(kind)
+    assert page.startswith(f"# {kind.name}\n")
+    for name in said.options:
+        assert name == "variant" or f"\n`{name}=" in page
+    for variant in kind.variants if len(kind.variants) > 1 else ():
+        assert f"\n`{variant}`" in page
+    for figure in drawings.names(kind):
+        assert f"]({kind.name}-{figure}-light.png#only-light)" in page
+        assert f"]({kind.name}-{figure}-dark.png#only-dark)" in page
+    assert kind.paper.removeprefix("arXiv:") in page
+
+
+def test_an_encoding_is_in_the_gallery_as_soon_as_it_is_registered(monkeypatch, tmp_path):
+    monkeypatch.setitem(REGISTRY, "ramp", Ramp)
+    widths = drawings.draw("ramp", "light", tmp_path)
+    gallery.write(tmp_path, dict.fromkeys(rw.names(), widths))
+    overview.write(tmp_path)
+    assert "grows" in (tmp_path / "ramp.md").read_text()
+    assert "](ramp.md)" in (tmp_path / "index.md").read_text()
+    drawn = {path.name for path in tmp_path.glob("ramp-*.png")}
+    assert list(widths) == drawings.names(Ramp)
+    assert drawn == {f"ramp-{name}-light.png" for name in ["thumbnail", *widths]}
+    assert "ropewalk.encodings.axial.Axial" in tables.encodings()
+
+
+def test_the_random_start_of_a_figure_is_the_same_every_time():
+    first, second = (drawings.instance(rw.Mixed) for _ in range(2))
+    assert torch.equal(first.wave, second.wave)
+
+
+def test_claims_are_in_the_words_of_the_traits():
+    said = gallery.facts(rw.ALiBi)
+    assert "scores fall as the key moves away" in said
+    assert "scores fall as the key moves away" not in gallery.facts(rw.Mixed)
+    assert "q and k keep their norms" not in gallery.facts(rw.XPos)
+    assert "| column only:" in gallery.facts(rw.Spherical)
+
+
+def test_formulas_and_code_are_left_alone():
+    assert aligned.prose("    x[0] * y[1]") == "    x[0] * y[1]"
+    assert aligned.prose("from [0, 1] by `x[0]`, a * b < c") == "from &#91;0, 1] by `x[0]`, a &#42; b &#60; c"
+
+
+def test_aligned_lists_become_definition_lists():
+    made = aligned.markdown("Words.\n\nvariant  Whose.\n  heo  his\nbase     More.")
+    assert made == "Words.\n\n`variant`\n:   Whose.\n\n    `heo`\n    :   his\n\n`base`\n:   More."
+
+
+def test_pages_include_sections_of_other_files():
+    text = "# A\n\nfirst\n\n## B\n\nsecond\n\n### C\n\nthird\n\n## D\n\nfourth\n"
+    assert handwritten.section(text, "B").split() == ["second", "###", "C", "third"]
+    assert handwritten.section(text, "D").split() == ["fourth"]
+    assert handwritten.section("# A\n```python\n# no heading\n```\n# B\n", "A") == "```python\n# no heading\n```"
+    with pytest.raises(ValueError, match="'E', but there are A, B, C, D"):
+        handwritten.section(text, "E")
+
+
+def test_included_links_lead_to_pages_of_the_site():
+    made = handwritten.filled("{{ README.md # Further }}")
+    assert "](adding.md)" in made
+    assert "CONTRIBUTING.md" not in made
+    made = handwritten.filled("{{ README.md # Which encoding should I use? }}")
+    assert "| [`axial`](encodings/axial.md) |" in made
+    assert "`rw.spectra.span` tells" in made
+
+
+def test_every_page_of_the_navigation_is_written(tmp_path):
+    config = load_config(str(build.ROOT / "mkdocs.yml"), docs_dir=str(tmp_path))
+    pages = [page for entry in config.nav for page in _leaves(entry)]
+    generated = {"papers.md", "encodings/index.md"}
+    assert len(pages) > 10
+    assert {page for page in pages if not (handwritten.HERE / "pages" / page).exists()} == generated
+
+
+def test_warnings_are_errors(tmp_path):
+    config = load_config(str(build.ROOT / "mkdocs.yml"), docs_dir=str(tmp_path))
+    assert config.strict
+    levels = config.validation
+    assert {levels.nav.omitted_files, levels.links.not_found, levels.links.anchors} == {logging.WARNING}
+    assert {levels.links.absolute_links, levels.links.unrecognized_links} == {logging.WARNING}
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site without faults."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.png").touch()
+    (tmp_path / "style.css").write_text("p { background: url(a.png) }")
+    (tmp_path / "404.html").write_text('<a href="/index.html">home</a>')
+    (tmp_path / "deep" / "b.html").write_text('<h1 id="top">B</h1> <a href="../index.html#here">A</a>')
+    head = '<link rel="stylesheet" href="style.css">'
+    linked = (
+        '<a href="deep/b.html#top">B</a> <a href="#here" id="here">A</a> <a href="https://arxiv.org/abs/2403.13298">P</a>'
+    )
+    (tmp_path / "index.html").write_text(f'{head} {linked} <img src="a.png#only-light" srcset="a.png 2x" alt="words">')
+    assert links.faults(tmp_path) == []
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ('<a href="c.html">C</a>', "leads nowhere: c.html"),
+        ('<a href="deep/b.html#bottom">B</a>', "leads nowhere: deep/b.html#bottom"),
+        ('<a href="#nowhere">A</a>', "leads nowhere: #nowhere"),
+        ('<a href="/index.html">A</a>', "leads nowhere: /index.html"),
+        ('<img src="b.png" alt="words">', "leads nowhere: b.png"),
+        ('<img src="a.png" srcset="b.png 2x" alt="words">', "leads nowhere: b.png"),
+        ('<img src="a.png">', "a picture has no words: a.png"),
+        ('<img src="a.png" alt="">', "a picture has no words: a.png"),
+        ('<script src="https://unpkg.com/x.js"></script>', "loads from another host: https://unpkg.com/x.js"),
+        ('<link rel="stylesheet" href="//fonts.example/x.css">', "loads from another host: //fonts.example/x.css"),
+        ('<a href="http://arxiv.org/pdf/2403.13298">P</a>', "a link to a paper must be"),
+        ('<a href="https://arxiv.org/abs/arXiv:2403.13298">P</a>', "a link to a paper must be"),
+    ],
+)
+def test_faults_of_a_page_are_found(site, wrong, fault):
+    page = site / "index.html"
+    page.write_text(page.read_text() + wrong)
+    (found,) = links.faults(site)
+    assert found.startswith("index.html: ")
+    assert fault in found
+
+
+def test_styles_load_nothing_from_elsewhere(site):
+    (site / "style.css").write_text('@import "https://fonts.example/x.css"; p { background: url("//img.example/a.png") }')
+    assert [fault.partition(" host: ")[2] for fault in links.faults(site)] == [
+        "https://fonts.example/x.css",
+        "//img.example/a.png",
+    ]
+
+
+def test_common_options_are_all_on_their_page():
+    page = (handwritten.HERE / "pages" / "reference" / "options.md").read_text()
+    assert [name for name in Shape.__annotations__ if f"\n`{name}`\n:" not in page] == []
+
+
+def test_every_check_is_in_its_table():
+    table = tables.checks()
+    for check in {*testing.ALWAYS, *testing.checks_for(rw.RoPE(head_dim=8)), *testing.checks_for(rw.Axial(head_dim=8))}:
+        assert f"| {check.__name__.removeprefix('check_').replace('_', ' ')} | " in table
+        assert inspect.getdoc(check).partition("\n")[0].replace("|", "&#124;") in table
+
+
+def _leaves(entry):
+    if isinstance(entry, str):
+        return [entry]
+    return [leaf for value in (entry.values() if isinstance(entry, dict) else entry) for leaf in _leaves(value)]
