@@ -10,20 +10,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 2048
-"""As many programs as fill a device; more splits than that gain nothing."""
-
-
 class Side:
-    """The work on x (B H N D) with a table of `trailing` dimensions after n, in blocks of `rows` tokens."""
+    """The work on x (B H N D) with a table of `trailing` dimensions after n, in blocks of `rows` tokens.
 
-    def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, rows: int) -> None:
+    Items are split until there are as many `programs` as fill a device.
+    """
+
+    def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, *, rows: int, programs: int) -> None:
         batch, heads, self.tokens, _ = x.shape
         own = table.ndim == 3 + trailing and table.shape[0] > 1
         self.samples, self.heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
         self.group, self.blocks = heads // self.heads, triton.cdiv(self.tokens, rows)
         self.items = self.group * (1 if own else batch)
-        wanted = triton.cdiv(PROGRAMS, max(self.samples * self.heads * self.blocks, 1))
+        wanted = triton.cdiv(programs, max(self.samples * self.heads * self.blocks, 1))
         self.splits = max(1, min(self.items, wanted))
         self.prefix = prefix
         self.programs = self.samples * self.splits * self.heads * self.blocks if batch else 0

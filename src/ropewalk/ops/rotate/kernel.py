@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
 
-ELEMENTS = 2048
+ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
-WARPS = 4
 
 
 @triton.jit
@@ -138,7 +137,7 @@ def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
     wanted, packed, totals, programs = ys[0] is not None, [], [], []
     for x, out, y, angle, gain, prefix in zip(xs, outs, ys, angles, gains, prefixes, strict=True):
-        side, x, angle = Side(x, angle, 1, prefix, rows), dense(x), dense(angle)
+        side, x, angle = Side(x, angle, 1, prefix, rows=rows, programs=2048 if wanted else 4096), dense(x), dense(angle)
         gain, y = angle if gain is None else dense(gain), x if y is None else dense(y)
         sums = partial(side, angle, 1) if wanted else angle
         totals += [sums] if wanted else []
@@ -148,6 +147,6 @@ def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type
     if sum(programs):
         turn_kernel[(sum(programs),)](
             packed[0], packed[-1], programs[0], depth, pairs, width, power(depth - 2 * pairs), rows, interleaved,
-            gains[0] is not None, back, wanted, num_warps=WARPS,
+            gains[0] is not None, back, wanted, num_warps=4,
         )  # fmt: skip
     return [summed(sums).reshape(angle.shape).to(angle.dtype) for sums, angle in zip(totals, angles, strict=False)]

@@ -1,10 +1,13 @@
-"""Turns of triplets as one Triton kernel each way, for q and k together; work is laid out as for pairs.
+"""Turns of triplets as one Triton kernel each way, for q and k together, on tensor cores.
 
-Neighbouring lanes read neighbouring channels: each channel's lane holds the whole triplet and writes its own member. Lanes of a
-triplet do the same work, which costs less than reading or writing every third channel would.
+Three channels do not fit the powers of two that loads and stores come in. So a program builds, from the angles of one token and
+one head of a table, the matrix M of the whole head (3 x 3 blocks on the diagonal, ones where nothing is turned) and multiplies
+by it its share of the samples and of the heads that the table's head serves, as the kernel for blocks does.
 
-Backward needs outputs, not inputs: turns are undone one by one, last axis first. At each, with y what the turn made and dy its
-gradient, the angle gets dy · J y, J the quarter turn in the axis's plane; then y and dy are both turned back.
+Backward needs outputs, not inputs. With y = M x, dL/dx = Mᵀ dL/dy, and angles get sums of W - Wᵀ with W = Σ dL/dy yᵀ over the
+batch: for turns by t0 in (a, c), then t1 in (b, c), then t2 in (a, b), and N = W - Wᵀ,
+
+    dL/dt2 = N[b, a],    dL/dt1 = c2 N[c, b] - s2 N[c, a],    dL/dt0 = c1 c2 N[c, a] + c1 s2 N[c, b] - s1 N[b, a].
 """
 
 import torch
@@ -12,136 +15,93 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
-
-ELEMENTS = 1024
-"""Elements of x that a program turns at a time."""
+from ropewalk.ops.launch import Side, dense, owner, power, steps
+from ropewalk.ops.turn.kernel import ROWS, item_rows, product
 
 
 @triton.jit
-def load_triplets(x, rows, mask, triplets: tl.constexpr, width: tl.constexpr):
-    """For every channel, the three members of its triplet in float32, from rows of x."""
-    channels = tl.arange(0, width)
-    at, inside = rows[:, None] + (channels // 3 * 3)[None, :], mask[:, None] & (channels < 3 * triplets)[None, :]
-    a = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(x + at + 1, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(x + at + 2, mask=inside, other=0.0).to(tl.float32)
-    return a, b, c
+def circle(angle, place, axis: tl.constexpr, axes: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr):
+    """For every channel, cosine and sine of its triplet's angle: 1 and 0 if it is not turned, or there is no such axis."""
+    channel = tl.arange(0, width)
+    inside = (channel < 3 * triplets) & (channel * 0 + place >= 0) & (axis < axes)
+    t = tl.load(angle + channel // 3 * axes + axis, mask=inside, other=0.0).to(tl.float32)
+    return tl.cos(t)[:, None], tl.sin(t)[:, None]
 
 
 @triton.jit
-def store_triplets(x, rows, mask, a, b, c, triplets: tl.constexpr, width: tl.constexpr):
-    """Every channel keeps its own member."""
-    channels = tl.arange(0, width)
-    member = (channels % 3)[None, :]
-    own = tl.where(member == 0, a, tl.where(member == 1, b, c))
-    inside = mask[:, None] & (channels < 3 * triplets)[None, :]
-    tl.store(x + rows[:, None] + channels[None, :], own.to(x.dtype.element_ty), mask=inside)
+def chosen(member, first, second, third):
+    return tl.where(member == 0, first, tl.where(member == 1, second, third))
 
 
 @triton.jit
-def plane(a, b, c, cos, sin, axis: tl.constexpr):
-    """Turn the plane of an axis: (a, c), (b, c) or (a, b)."""
-    if axis == 0:
-        return a * cos - c * sin, b, a * sin + c * cos
-    elif axis == 1:
-        return a, b * cos - c * sin, b * sin + c * cos
-    else:
-        return a * cos - b * sin, a * sin + b * cos, c
+def head_matrix(c0, s0, c1, s1, c2, s2, width: tl.constexpr, transposed: tl.constexpr):
+    """The matrix of the whole head, or its transpose, from the cosines and sines of each row's triplet."""
+    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    row, column = (j % 3, i % 3) if transposed else (i % 3, j % 3)
+    a = chosen(column, c0, 0.0, -s0)
+    b = chosen(column, -s0 * s1, c1, -c0 * s1)
+    c = chosen(column, s0 * c1, s1, c0 * c1)
+    whole = chosen(row, c2 * a - s2 * b, s2 * a + c2 * b, c)
+    return tl.where(i // 3 == j // 3, whole, 0.0)
 
 
 @triton.jit
-def lever(da, db, dc, a, b, c, axis: tl.constexpr):
-    """dy · J y: what the angle of an axis gets."""
-    if axis == 0:
-        return dc * a - da * c
-    elif axis == 1:
-        return dc * b - db * c
-    else:
-        return db * a - da * b
-
-
-@triton.jit
-def circle(angle, place, turned, step, axis: tl.constexpr, axes: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr):
-    """Cosine and sine of the angles of one axis: 1 and 0 where nothing is turned, or there is no such axis."""
-    columns = tl.arange(0, width)
-    inside = turned[:, None] & (columns < 3 * triplets)[None, :] & (axis < axes)
-    t = tl.load(angle + place[:, None] * step + (columns // 3)[None, :] * axes + axis, mask=inside, other=0.0).to(tl.float32)
-    return tl.cos(t), tl.sin(t)
+def antisymmetric(ba, ca, cb, width: tl.constexpr):
+    """A matrix with these entries in each block, and their opposites across the diagonal."""
+    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    row, column = i % 3, j % 3
+    a = chosen(column, 0.0, -ba, -ca)
+    b = chosen(column, ba, 0.0, -cb)
+    c = chosen(column, ca, cb, 0.0)
+    return tl.where(i // 3 == j // 3, chosen(row, a, b, c), 0.0)
 
 
 @triton.jit
 def turn_side(
-    pid, side, depth: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
-    axes: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+    pid, side, depth: tl.constexpr, triplets: tl.constexpr, axes: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
+    back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
-    """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into a row of `sums`."""
+    """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into `sums`, row by row of M."""
     x, out, y, angle, sums, sizes, x_steps, out_steps, y_steps, angle_steps = side
     items, group, heads, tokens, prefix, blocks, splits = sizes
-    block, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
-    token = (block * rows + tl.arange(0, rows)).to(tl.int64)
-    mask = token < tokens
-    place, turned = token - prefix, mask & (token >= prefix)
-    angle += sample * angle_steps[0] + head * angle_steps[1]
-    cos0, sin0 = circle(angle, place, turned, angle_steps[2], 0, axes, triplets, width)
-    cos1, sin1 = circle(angle, place, turned, angle_steps[2], 1, axes, triplets, width)
-    cos2, sin2 = circle(angle, place, turned, angle_steps[2], 2, axes, triplets, width)
-    total0 = tl.zeros((rows, width), tl.float32)
-    total1 = tl.zeros((rows, width), tl.float32)
-    total2 = tl.zeros((rows, width), tl.float32)
-    n, g = sample + first // group, first % group
-    for _ in range(first, last):
-        h = head * group + g
-        source = x + n * x_steps[0] + h * x_steps[1]
-        target = out + n * out_steps[0] + h * out_steps[1]
-        a, b, c = load_triplets(source, token * x_steps[2], mask, triplets, width)
-        if back:
-            if wanted:
-                u, v, w = load_triplets(y + n * y_steps[0] + h * y_steps[1], token * y_steps[2], mask, triplets, width)
-            if axes > 2:
-                if wanted:
-                    total2 += lever(a, b, c, u, v, w, 2)
-                    u, v, w = plane(u, v, w, cos2, -sin2, 2)
-                a, b, c = plane(a, b, c, cos2, -sin2, 2)
-            if axes > 1:
-                if wanted:
-                    total1 += lever(a, b, c, u, v, w, 1)
-                    u, v, w = plane(u, v, w, cos1, -sin1, 1)
-                a, b, c = plane(a, b, c, cos1, -sin1, 1)
-            if wanted:
-                total0 += lever(a, b, c, u, v, w, 0)
-            a, b, c = plane(a, b, c, cos0, -sin0, 0)
-        else:
-            a, b, c = plane(a, b, c, cos0, sin0, 0)
-            if axes > 1:
-                a, b, c = plane(a, b, c, cos1, sin1, 1)
-            if axes > 2:
-                a, b, c = plane(a, b, c, cos2, sin2, 2)
-        store_triplets(target, token * out_steps[2], mask, a, b, c, triplets, width)
-        if rest > 0:
-            copy_rest(source, target, token * x_steps[2], token * out_steps[2], mask, 3 * triplets, depth, rest)
-        n, g = after(n, g, group)
+    token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
+    token = token.to(tl.int64)
+    place = token - prefix
+    angle += sample * angle_steps[0] + head * angle_steps[1] + place * angle_steps[2]
+    c0, s0 = circle(angle, place, 0, axes, triplets, width)
+    c1, s1 = circle(angle, place, 1, axes, triplets, width)
+    c2, s2 = circle(angle, place, 2, axes, triplets, width)
+    factor = head_matrix(c0, s0, c1, s1, c2, s2, width, not back)
+    total = tl.zeros((width, width), tl.float32)
+    for start in range(first, last, rows):
+        at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
+        given = tl.load(x + at, mask=mask, other=0.0)
+        if wanted:
+            at, mask = item_rows(start, last, sample, head, token, group, y_steps, depth, width, rows)
+            total = tl.dot(tl.trans(given), tl.load(y + at, mask=mask, other=0.0), total, input_precision="ieee")
+        at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
+        tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
     if wanted:
-        columns = tl.arange(0, width)
-        at = ((row * heads + head) * (tokens - prefix) + place[:, None]) * triplets + (columns // 3)[None, :]
-        inside = turned[:, None] & (columns < 3 * triplets)[None, :] & (columns % 3 == 0)[None, :]
-        tl.store(sums + at * axes, total0, mask=inside)
+        channel = tl.arange(0, width)
+        at = (((row * heads + head) * (tokens - prefix) + place) * triplets + channel // 3) * axes * 3 + channel % 3
+        inside = (channel < 3 * triplets) & (channel * 0 + place >= 0)
+        tl.store(sums + at, tl.sum(total * antisymmetric(-s1, c1 * c2, c1 * s2, width), 1), mask=inside)
         if axes > 1:
-            tl.store(sums + at * axes + 1, total1, mask=inside)
+            tl.store(sums + at + 3, tl.sum(total * antisymmetric(0.0 * s2, -s2, c2, width), 1), mask=inside)
         if axes > 2:
-            tl.store(sums + at * axes + 2, total2, mask=inside)
+            tl.store(sums + at + 6, tl.sum(total * antisymmetric(0.0 * s2 + 1.0, 0.0 * s2, 0.0 * s2, width), 1), mask=inside)
 
 
 @triton.jit
 def turn_kernel(
-    q, k, first, depth: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
-    axes: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+    q, k, first, depth: tl.constexpr, triplets: tl.constexpr, axes: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
+    back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if pid < first:
-        turn_side(pid, q, depth, triplets, width, rest, rows, axes, back, wanted)
+        turn_side(pid, q, depth, triplets, axes, width, rows, back, wanted)
     else:
-        turn_side(pid - first, k, depth, triplets, width, rest, rows, axes, back, wanted)
+        turn_side(pid - first, k, depth, triplets, axes, width, rows, back, wanted)
 
 
 def sphere_fused(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
@@ -160,20 +120,20 @@ def sphere_back(dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], prefi
 def launch(xs, outs, ys, angles, prefixes, *, back):  # type: ignore[no-untyped-def]
     """Run the kernel over all sides; the sums that angles get, if ys are given."""
     depth, (triplets, axes) = xs[0].shape[-1], angles[0].shape[-2:]
-    width = power(3 * triplets)
-    rows = max(1, min(ELEMENTS // width, power(max(x.shape[2] for x in xs))))
     wanted, packed, totals, programs = ys[0] is not None, [], [], []
     for x, out, y, angle, prefix in zip(xs, outs, ys, angles, prefixes, strict=True):
-        side, x, angle = Side(x, angle, 2, prefix, rows), dense(x), dense(angle, 2)
-        y = x if y is None else dense(y)
-        sums = partial(side, angle, 2) if wanted else angle
-        totals += [sums] if wanted else []
+        side, x, angle = Side(x, angle, 2, prefix, rows=1, programs=1024), dense(x), dense(angle, 2)
+        y, sums = x if y is None else dense(y), angle
+        if wanted:
+            shape = (side.samples, side.splits, *angle.shape[-4:], 3)
+            sums = torch.empty(shape, dtype=torch.float32, device=angle.device)
+            totals.append(sums)
         moves = (steps(x), steps(out), steps(y), steps(angle, 2))
         packed.append((x, out, y, angle, sums, side.sizes(), *moves))
         programs.append(side.programs)
     if sum(programs):
+        width = max(16, power(depth))
         turn_kernel[(sum(programs),)](
-            packed[0], packed[-1], programs[0], depth, triplets, width, power(depth - 3 * triplets), rows, axes, back,
-            wanted, num_warps=4,
+            packed[0], packed[-1], programs[0], depth, triplets, axes, width, ROWS, back, wanted, num_warps=4
         )  # fmt: skip
-    return [summed(sums).reshape(angle.shape).to(angle.dtype) for sums, angle in zip(totals, angles, strict=False)]
+    return [sums.sum((1, -1)).reshape(a.shape).to(a.dtype) for sums, a in zip(totals, angles, strict=False)]

@@ -43,6 +43,16 @@ def product(x, matrix):
 
 
 @triton.jit
+def item_rows(
+    start, last, sample, head, token, group, strides, depth: tl.constexpr, width: tl.constexpr, rows: tl.constexpr
+):  # fmt: skip
+    """Where the channels of a token lie in samples and heads from item `start` on, and which of them there are."""
+    item, channel = start + tl.arange(0, rows), tl.arange(0, width)
+    at = (sample + item // group) * strides[0] + (head * group + item % group) * strides[1] + token * strides[2]
+    return at[:, None] + channel[None, :], (item < last)[:, None] & (channel < depth)[None, :]
+
+
+@triton.jit
 def turn_side(
     pid, side, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
     back: tl.constexpr, wanted: tl.constexpr,
@@ -55,20 +65,15 @@ def turn_side(
     place = token - prefix
     matrix += sample * m_steps[0] + head * m_steps[1] + place * m_steps[2]
     factor = load_matrix(matrix, place, size, size * groups, width, not back)
-    channels = tl.arange(0, width)
     total = tl.zeros((width, width), tl.float32)
     for start in range(first, last, rows):
-        item = start + tl.arange(0, rows)
-        mask = (item < last)[:, None] & (channels < depth)[None, :]
-        b, h = sample + item // group, head * group + item % group
-        at = (b * x_steps[0] + h * x_steps[1] + token * x_steps[2])[:, None] + channels[None, :]
-        rows_in = tl.load(x + at, mask=mask, other=0.0)
+        at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
+        given = tl.load(x + at, mask=mask, other=0.0)
         if wanted:
-            at = (b * y_steps[0] + h * y_steps[1] + token * y_steps[2])[:, None] + channels[None, :]
-            seen = tl.load(y + at, mask=mask, other=0.0)
-            total = tl.dot(tl.trans(rows_in), seen, total, input_precision="ieee")
-        at = (b * out_steps[0] + h * out_steps[1] + token * out_steps[2])[:, None] + channels[None, :]
-        tl.store(out + at, product(rows_in, factor).to(out.dtype.element_ty), mask=mask)
+            at, mask = item_rows(start, last, sample, head, token, group, y_steps, depth, width, rows)
+            total = tl.dot(tl.trans(given), tl.load(y + at, mask=mask, other=0.0), total, input_precision="ieee")
+        at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
+        tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
     if wanted:
         total = tl.dot(total, factor, input_precision="tf32x3")
         i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
@@ -108,7 +113,7 @@ def launch(xs, outs, ys, matrices, prefixes, *, back):  # type: ignore[no-untype
     width = max(16, power(depth))
     wanted, packed, totals, programs = ys[0] is not None, [], [], []
     for x, out, y, matrix, prefix in zip(xs, outs, ys, matrices, prefixes, strict=True):
-        side, x, matrix = Side(x, matrix, 3, prefix, 1), dense(x), dense(matrix, 3)
+        side, x, matrix = Side(x, matrix, 3, prefix, rows=1, programs=1024), dense(x), dense(matrix, 3)
         y = x if y is None else dense(y)
         sums = partial(side, matrix, 3) if wanted else matrix
         totals += [sums] if wanted else []
