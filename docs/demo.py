@@ -40,7 +40,7 @@ def main(*, readme: bool = False) -> None:
     encodings = {label: build(name, options) for label, (name, options) in METHODS.items()}
     for theme in THEMES:
         path = folder / f"attention-patterns-{theme}.png"
-        save(attention_patterns(encodings, sizes=(36, 64), heads=3, seed=1, theme=theme), path)
+        save(attention_patterns(encodings, heads=3, seed=1, theme=theme), path)
         print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 

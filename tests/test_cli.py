@@ -14,6 +14,8 @@ from ropewalk.lab import choose, describe
 
 SETTLED = ["list", "show", "check", "draw", "theory", "fold", "train", "evaluate", "compare", "report", "bench"]
 
+PNG, SVG = b"\x89PNG", b"<?xml"
+
 STRANGERS = """
 from ropewalk import Axial
 
@@ -96,10 +98,10 @@ def refusal(capsys, *words):
 def test_verbs_keep_to_the_settled_list():
     verbs = list(cli.VERBS)
     assert verbs == [verb for verb in SETTLED if verb in verbs]
-    assert verbs[:3] == ["list", "show", "check"]
+    assert verbs[:4] == ["list", "show", "check", "draw"]
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list", "--help"], ["show", "--help"], ["check", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], *[[verb, "--help"] for verb in cli.VERBS]])
 def test_help(capsys, words):
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
@@ -107,7 +109,7 @@ def test_help(capsys, words):
     assert "usage: ropewalk" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["lst"], ["list", "--yaml"], ["show"]])
+@pytest.mark.parametrize("words", [[], ["lst"], ["list", "--yaml"], ["show"], ["draw"], ["draw", "rope", "--theme", "red"]])
 def test_words_that_make_no_command(capsys, words):
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
@@ -126,20 +128,26 @@ def test_list_through_a_pipe_has_a_line_for_each_encoding(capsys, monkeypatch):
     assert [line.split()[0] for line in lines] == rw.names()
     assert "\x1b" not in out
     cells = re.split(r"\s{2,}", next(line for line in lines if line.startswith("spherical")).strip())
-    assert cells[:7] == ["spherical", "Spherical", "2 (to 3)", "no, yes", "optional", "yes", "triplets"]
-    assert float(cells[7]) == rw.Spherical(head_dim=48).traits.reach
-    assert cells[8:] == ["2511.08368", "van-de-geijn, van-de-geijn-paper"]
+    assert cells[:8] == ["spherical", "Spherical", "2 (to 3)", "no, yes", "yes", "no", "0 or 3,024", "triplets"]
+    assert float(cells[8]) == rw.Spherical(head_dim=48).traits.reach
+    assert cells[9:] == ["2511.08368", "van-de-geijn, van-de-geijn-paper"]
+    titles = ["name", "class", "axes", "relative", "oblique", "needs learning", "ViT-S parameters", "acts on", "reach"]
+    assert re.split(r"\s{2,}", head) == [*titles, "paper", "variants"]
 
 
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, 100, 140])
 def test_list_on_a_narrow_terminal_breaks_no_name(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     _, out, _ = run(capsys, "list")
     assert max(map(len, out.splitlines())) <= columns
     assert "…" not in out
     for row in json.loads(run(capsys, "list", "--json")[1]):
-        for word in (row["name"], row["class"], *(row["variants"] if columns == 100 else [])):
-            assert re.search(rf"(?<![\w-]){word}(?![\w-])", out)
+        for word in (row["name"], row["class"], *row["variants"], row["paper"].removeprefix("arXiv:")):
+            assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", out)
+    above, below = out.splitlines()[:2]
+    assert above.split() == ["needs", "ViT-S"]
+    assert below.split() == ["name", "axes", "relative", "oblique", "learning", "parameters", "acts", "on", "reach"]
+    assert [above.index(word) for word in above.split()] == [below.index(word) for word in ("learning", "parameters")]
 
 
 def test_list_json_says_what_the_classes_say(capsys):
@@ -158,6 +166,30 @@ def test_list_json_says_what_the_classes_say(capsys):
     assert rows["axial"]["learned"] == "optional"
     assert rows["axial"]["variants"] == list(rw.Axial.variants)
     assert rows["spherical"]["axes"] == {"default": 2, "most": 3}
+
+
+def test_list_has_the_columns_of_table_1(capsys):
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json")[1])}
+    said = {name: (all(row["relative"]), row["oblique"], row["needs_learning"]) for name, row in rows.items()}
+    # relative, oblique, needs learning, as arXiv 2511.08368 has them
+    assert said["axial"] == (True, False, False)
+    assert said["uniform"] == (True, False, False)
+    assert said["mixed"] == (True, True, True)
+    assert said["liere"] == (False, True, True)
+    assert said["spherical"] == (False, True, False)
+
+
+def test_list_counts_the_parameters_of_a_vit_s(capsys):
+    rows = {row["name"]: row["parameters"] for row in json.loads(run(capsys, "list", "--json")[1])}
+    layers, heads, width = 12, 6, 64
+    assert rows["mixed"] == {"fixed": None, "learned": layers * heads * width}
+    assert rows["axial"] == {"fixed": 0, "learned": layers * heads * width // 2}
+    assert rows["spherical"] == {"fixed": 0, "learned": layers * heads * (width // 3) * 2}
+    assert rows["liere"] == {"fixed": None, "learned": layers * heads * 2 * (width // 8) * 28}
+    assert rows["learned-ape"] == {"fixed": None, "learned": 14 * 14 * heads * width}
+    assert rows["alibi"] == {"fixed": 0, "learned": None}
+    assert rows["t5-bias"] == {"fixed": None, "learned": layers * heads * 32}
+    assert rows["mrope"] == {"fixed": 0, "learned": None}
 
 
 def test_show(capsys):
@@ -185,8 +217,72 @@ def test_show_json_rebuilds(capsys, name):
 
 
 def test_show_gives_a_size_only_where_it_must(capsys):
-    assert json.loads(run(capsys, "show", "learned-ape", "axes=3", "--json")[1])["config"]["size"] == [14, 14, 14]
+    assert json.loads(run(capsys, "show", "learned-ape", "axes=3", "--json")[1])["config"]["size"] == [8, 14, 14]
     assert json.loads(run(capsys, "show", "axial", "--json")[1])["config"]["size"] is None
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("name", "titles"), [("axial", "pair 1 pair 13 head 1"), ("alibi", "head 1 head 2 head 3")])
+def test_show_draws_in_a_terminal(capsys, terminal, name, titles):
+    status, out, _ = run(capsys, "show", name)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.splitlines()]
+    assert status == 0
+    drawn = [line for line in lines if "▀" in line]
+    assert drawn == ["   ".join(["▀" * 20] * 3)] * 10
+    assert lines[lines.index(drawn[0]) - 1].split() == titles.split()
+    assert len(set(re.findall(r"38;2;\d+;\d+;\d+", out))) > 10
+
+
+def test_what_show_draws_is_the_pattern(capsys, terminal):
+    out = run(capsys, "show", "axial", "heads=1", "head_dim=4", "variant=eva", "size=3,5")[1]
+    runs = [re.findall(r"38;2;([\d;]+);48;2;([\d;]+)m(▀+)", line) for line in out.splitlines() if "▀" in line]
+    lines = [[colours for *colours, blocks in line for _ in blocks] for line in runs]
+    assert [len(line) for line in lines] == [60] * 6  # 3 x 5 patches are wider than tall
+    rows, columns = ([line[first : first + 20] for line in lines] for first in (0, 20))
+    assert all(pixel == line[0] for line in rows for pixel in line)
+    assert all(line == columns[0] for line in columns)
+    upper, lower = ({line[0][half] for line in rows} for half in (0, 1))
+    assert len(upper | lower) > 6
+    assert len({pixel[0] for pixel in columns[0]}) > 6
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"TTY_COMPATIBLE": "0"}, {"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": "xterm", "COLORTERM": ""}],
+    ids=["pipe", "dumb", "no colour", "few colours"],
+)
+def test_show_draws_nowhere_else(capsys, terminal, values):
+    for key, value in values.items():
+        terminal.setenv(key, value)
+    status, out, _ = run(capsys, "show", "axial")
+    assert status == 0
+    assert "▀" not in out
+    assert "\x1b[38" not in out
+
+
+def test_json_is_never_drawn(capsys, terminal):
+    assert json.loads(run(capsys, "show", "axial", "--json")[1])["name"] == "axial"
+    assert "--json prints a document and draws nothing" in refusal(capsys, "show", "axial", "--json", "--draw", "a.png")
+
+
+def test_show_draws_to_a_file_instead(capsys, terminal, tmp_path):
+    path = tmp_path / "a" / "picture.png"
+    status, out, _ = run(capsys, "show", "mixed", "--draw", str(path))
+    assert status == 0
+    assert out.splitlines()[-1].startswith("drawn to")
+    assert "▀" not in out
+    assert path.read_bytes().startswith(PNG)
+    assert run(capsys, "show", "mixed", "--draw", str(tmp_path / "b.png"))[0] == 0
+    assert path.read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -224,6 +320,17 @@ def test_options_are_nearly_json(word, value):
         (["show", "axial", "base=1", "base=2"], "base twice"),
         (["show", "learned-ape", "interpolation=no"], "interpolation must be one of"),
         (["show", "t5-bias", "axes=2"], "takes one axis"),
+        (["show", "axial", "--draw", "a.gif"], "a file that ends in .png or .svg, got a.gif"),
+        (["draw", "axail"], "did you mean 'axial'"),
+        (["draw", "axial", "bass=3"], "axial has no option bass"),
+        (["draw", "axial", "--figure", "cube"], "no figure is named 'cube'; there are patterns, frequencies, sphere, decay"),
+        (["draw", "axial", "--figure", "sphere"], "of axial; there are patterns, frequencies, decay, turns, tables"),
+        (["draw", "none", "--figure", "turns"], "there is no figure 'turns' of none; there are patterns"),
+        (["draw", "axial", "--out", "a.pdf"], "a folder or to a file that ends in .png or .svg, got a.pdf"),
+        (["draw", "axial", "--out", "a.png"], "a file holds one figure: --figure must choose one of patterns, frequencies"),
+        (["draw", "none", "--out", "a.png", "--format", "svg"], "a file that ends in .svg, got a.png"),
+        (["draw", "none", "--out", "strangers.py/a.png"], "strangers.py/a.png cannot be written: "),
+        (["draw", "none", "--out", "strangers.py/a"], "none-patterns-light.png cannot be written: "),
         (["check", "axail", "--json"], "did you mean 'axial'"),
         (["check", "nowhere:Thing"], "No module named 'nowhere'"),
         (["check", ":Thing"], "module ''"),
@@ -234,13 +341,78 @@ def test_options_are_nearly_json(word, value):
         (["check", "ropewalk:Encoding"], "is abstract: it must define encode, examples, initial, traits"),
     ],
 )
-def test_refusals_are_one_line(capsys, strangers, words, reason):
+def test_refusals_are_one_line_and_leave_nothing_behind(capsys, strangers, words, reason):
     assert reason in refusal(capsys, *words)
+    assert {path.name for path in Path().iterdir()} <= {"strangers.py", "__pycache__"}
 
 
 def test_a_module_that_fails_is_one_line(capsys, strangers, tmp_path):
     (tmp_path / "faulty.py").write_text("def broken(:\n")
     assert "SyntaxError" in refusal(capsys, "check", "faulty:Thing")
+
+
+def test_draw_writes_all_figures_and_says_where(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, "draw", "alibi", "axes=2", "size=3,5")
+    assert (status, err) == (0, "")
+    assert out.split() == [f"out/alibi-{figure}-light.png" for figure in ("patterns", "decay", "tables")]
+    assert sorted(str(path) for path in Path("out").iterdir()) == sorted(out.split())
+    assert all(Path(path).read_bytes().startswith(PNG) for path in out.split())
+
+
+def test_draw_one_figure_to_a_folder_or_a_file(capsys, strangers, tmp_path):
+    (tmp_path / "here.png").mkdir()
+    cases = {
+        ("--out", "a/b"): "a/b/diagonal-turns-light.png",
+        ("--out", "c.d/"): "c.d/diagonal-turns-light.png",
+        ("--out", "here.png"): "here.png/diagonal-turns-light.png",
+        ("--out", "a", "--theme", "dark", "--format", "svg"): "a/diagonal-turns-dark.svg",
+        ("--out", "x.SVG"): "x.SVG",
+        ("--out", "a/y.png"): "a/y.png",
+    }
+    for words, path in cases.items():
+        status, out, _ = run(capsys, "draw", "strangers:Diagonal", "size=3,5", "--figure", "turns", *words)
+        assert (status, out) == (0, f"{path}\n")
+        assert Path(path).read_bytes().startswith(SVG if path.lower().endswith("svg") else PNG)
+
+
+@pytest.mark.parametrize("format", ["png", "svg"])
+def test_draw_is_the_same_every_time_and_another_with_another_seed(capsys, tmp_path, monkeypatch, format):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        out = f"{name}.{format}"
+        assert run(capsys, "draw", "mixed", "size=3,5", "--figure", "frequencies", "--out", out, "--seed", seed)[0] == 0
+    first, again, other = (Path(f"{name}.{format}").read_bytes() for name in "abc")
+    assert first == again != other
+    assert run(capsys, "draw", "mixed", "size=3,5", "--figure", "frequencies", "--out", f"d.{format}")[0] == 0
+    assert Path(f"d.{format}").read_bytes() == first
+
+
+def test_draw_overwrites_whole_files_only(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.png").write_bytes(b"before")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert "a.png cannot be written: No space left on device" in refusal(
+        capsys, "draw", "none", "--out", "a.png", "--figure", "patterns"
+    )
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.png", b"before")]
+
+
+def test_draw_draws_everything_before_it_writes(capsys, tmp_path, monkeypatch):
+    from ropewalk.lab import plots
+
+    def fail(encoding, theme):
+        raise ValueError("no tables today")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(plots.FIGURES, "tables", fail)
+    assert "no tables today" in refusal(capsys, "draw", "alibi")
+    assert not list(tmp_path.iterdir())
+
+
+def test_draw_without_matplotlib_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "figures need matplotlib: pip install 'ropewalk[lab]'" in refusal(capsys, "draw", "axial")
 
 
 def test_check_of_examples(capsys, contract):

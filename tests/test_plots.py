@@ -1,103 +1,178 @@
+"""What holds for every figure; test_plots_*.py read back what each of them shows."""
+
 import importlib.util
 import io
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import ropewalk as rw
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab.patterns import patterns, scores
-from ropewalk.lab.plots import THEMES, attention_patterns
+from ropewalk.lab import plots
+from ropewalk.lab.describe import sample
+from ropewalk.lab.plots import FIGURES, THEMES, applicable
 
 DOCS = Path(__file__).parent.parent / "docs"
-SIZES = (3, 5)
 EXAMPLES = [example for kind in REGISTRY.values() for example in kind.examples()]
-PLANE = [example for example in EXAMPLES if example.axes == 2]
-OTHERS = [example for example in EXAMPLES if example.axes != 2]
+SHAPE = {"head_dim": 12, "heads": 2, "size": (3, 5)}
+ROTARY = ["patterns", "frequencies", "decay", "turns", "tables"]
+CHAINS = {
+    "alibi": rw.chain(rw.create("axial", **SHAPE), rw.create("alibi", axes=2, **SHAPE)),
+    "ape": rw.chain(rw.create("learned-ape", **SHAPE), rw.create("mixed", **SHAPE)),
+    "blocks": rw.chain(rw.create("liere", block=4, coordinates="index", **SHAPE), rw.create("alibi", axes=2, **SHAPE)),
+}
 
 
-def titles(figure):
-    return [axes.get_title() for axes in figure.axes if axes.get_title()]
+def words(figure: Figure) -> list:
+    """Titles, notes, labels and legends: all words but those of ticks."""
+    found = list(figure.texts)
+    for axes in figure.axes:
+        found += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+        for child in axes.child_axes:
+            found += [child.xaxis.label, child.yaxis.label]
+    legends = [*figure.legends, *[axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]]
+    found += [text for legend in legends for text in legend.get_texts()]
+    return [text for text in found if text.get_visible() and text.get_text().strip()]
 
 
-@pytest.mark.parametrize("encoding", PLANE, ids=repr)
-def test_every_family_can_be_drawn(encoding):
-    figure = attention_patterns({"label": encoding}, sizes=SIZES, groups=2, heads=2)
-    groups = titles(figure)[:-2]
-    assert titles(figure)[-2:] == ["head 1", "head 2"]
-    assert len(groups) == (2 if encoding.traits.rotary else 0)
-    assert ("turns no channels" in [text.get_text() for text in figure.texts]) != encoding.traits.rotary
-    figure.savefig(io.BytesIO(), format="png", dpi=20)
+def assert_readable(figure: Figure) -> None:
+    """Words are of 8 points or more, on the page, and do not cover each other."""
+    figure.draw_without_rendering()
+    boxes = {text: text.get_window_extent() for text in words(figure)}
+    width, height = figure.bbox.size
+    for text, box in boxes.items():
+        assert text.get_fontsize() >= 8, text
+        assert -0.5 <= box.x0 <= box.x1 <= width + 0.5, text
+        assert -0.5 <= box.y0 <= box.y1 <= height + 0.5, text
+    for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        down = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert min(across, down) <= 1, (one, other)
 
 
-@pytest.mark.parametrize("encoding", OTHERS, ids=repr)
-def test_other_numbers_of_axes_are_refused(encoding):
-    with pytest.raises(ValueError, match=r"2 axes, got .*axes=|2 axes, got .*1 axis"):
-        attention_patterns({"label": encoding})
+def test_the_figures_are_these():
+    assert list(FIGURES) == ["patterns", "frequencies", "sphere", "decay", "turns", "tables"]
+    functions = ["attention_patterns", "frequency_plane", "sphere_paths", "decay", "turns", "tables"]
+    assert list(FIGURES.values()) == [getattr(plots, name) for name in functions]
 
 
-@pytest.mark.parametrize("encoding", [e for e in PLANE if e.traits.rotary], ids=repr)
-def test_scores_are_those_of_the_matrices(encoding):
-    encoding = rw.create(**encoding.config()).double()
-    q, k = torch.randn(2, 1, encoding.heads, encoding.head_dim, dtype=torch.float64)
-    places = encoding.grid(*SIZES, resolution="rescale")
-    code = encoding(places.mean(0, keepdim=True), places)
-    code = code if encoding.layers is None else code[0]
-    share = encoding.heads // code.matrices().shape[0]
-    q_turns, k_turns = (turns.repeat_interleave(share, 0) for turns in (code.matrices(), code.key_matrices()))
-    wanted = torch.einsum("hied,hd,hnef,hf->hn", q_turns, q[0], k_turns, k[0]) / encoding.head_dim**0.5
-    torch.testing.assert_close(scores(encoding, q, k, sizes=SIZES)[0].flatten(1), wanted)
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", rw.names())
+def test_every_figure_of_every_encoding(name, theme):
+    torch.manual_seed(0)
+    encoding = sample(REGISTRY[name])
+    for figure in applicable(encoding):
+        page = FIGURES[figure](encoding, theme=theme)
+        assert isinstance(page, Figure)
+        assert page.texts[0].get_text().startswith(f"{name}: ")
+        assert matplotlib.colors.to_hex(page.get_facecolor()) == THEMES[theme].paper
+        assert_readable(page)
 
 
-def test_scores_of_biases_and_offsets():
-    alibi = rw.create("alibi", head_dim=4, heads=2, axes=2)
-    q, k = torch.randn(2, 1, 2, 4)
-    away = alibi.grid(*SIZES) - torch.tensor([1.0, 2.0])
-    wanted = (q * k).sum(-1)[0, :, None] / 2 - alibi.slope[:, None] * away.norm(dim=-1)
-    torch.testing.assert_close(scores(alibi, q, k, sizes=SIZES)[0].flatten(1), wanted)
-
-    sincos = rw.create("sincos", head_dim=4, heads=2, axes=2)
-    added = sincos(sincos.grid(*SIZES)).tokens(torch.zeros(1, 15, 8)).unflatten(-1, (2, 4))[0]
-    wanted = ((k[0] + added) * (q[0] + added[7])).sum(-1).T / 2
-    torch.testing.assert_close(scores(sincos, q, k, sizes=SIZES)[0].flatten(1), wanted)
+@pytest.mark.parametrize("encoding", EXAMPLES, ids=repr)
+def test_every_example_can_be_drawn(encoding):
+    for figure in applicable(encoding):
+        assert len(FIGURES[figure](encoding).axes) > 0
 
 
-@pytest.mark.parametrize("name", ["axial", "uniform", "mixed", "spherical", "liere", "comrope-ap", "comrope-ld"])
-def test_groups_add_up_to_their_head(name):
-    encoding = rw.create(name, head_dim=48, heads=2)
-    drawn = patterns(encoding, sizes=SIZES, groups=48, heads=1)
-    torch.testing.assert_close(sum(panel.scores for panel in drawn.groups), drawn.heads[0].scores)
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_have_the_figures_of_their_parts_and_long_names_are_readable(name):
+    assert applicable(CHAINS[name]) == ROTARY
+    for figure in ROTARY:
+        assert_readable(FIGURES[figure](CHAINS[name]))
 
 
-def test_axial_pairs_are_stripes_along_the_axes_and_mixed_ones_are_not():
-    along = [
-        [bool((panel.scores == panel.scores.select(axis, 0).unsqueeze(axis)).all()) for axis in (0, 1)]
-        for name in ("axial", "mixed")
-        for panel in patterns(rw.create(name, head_dim=8), sizes=SIZES, groups=4).groups
-    ]
-    assert along == [[True, False], [True, False], [False, True], [False, True]] + [[False, False]] * 4
+@pytest.mark.parametrize("axes", [1, 4])
+def test_other_numbers_of_axes_can_be_drawn(axes):
+    encoding = rw.create("mixed", head_dim=12, heads=2, axes=axes, size=(2, 2, 3, 5)[-axes:])
+    for figure in applicable(encoding):
+        assert_readable(FIGURES[figure](encoding))
+    turned = FIGURES["turns"](rw.create("mixed", head_dim=12, axes=4)).axes[0].get_legend()
+    assert len({handle.get_facecolor().tobytes() for handle in turned.legend_handles}) == 4
 
 
-def test_pictures_have_rows_and_columns_and_a_scale_about_zero():
-    encodings = {"one": rw.create("axial", head_dim=8, heads=3), "two": rw.create("alibi", head_dim=8, heads=3, axes=2)}
-    figure = attention_patterns(encodings, sizes=SIZES, groups=3, heads=2)
-    assert titles(figure) == ["pair 1", "pair 2", "pair 3", "head 1", "head 2", "head 1", "head 2"]
-    words = [text.get_text() for text in figure.texts]
-    assert words == ["single groups of channels", "whole heads", "one", "two", "turns no channels"]
-    for image in (axes.images[0] for axes in figure.axes if axes.get_title()):
-        low, high = image.get_clim()
-        assert image.get_array().shape == SIZES
-        assert low == -high == -abs(image.get_array()).max()
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("none", ["patterns"]),
+        ("alibi", ["patterns", "decay", "tables"]),
+        ("transformer-xl", ["patterns", "decay", "tables"]),
+        ("learned-ape", ["patterns", "decay", "tables"]),
+        ("axial", ROTARY),
+        ("liere", ROTARY),
+        ("string-cayley", ROTARY),
+        ("spherical", ["patterns", "frequencies", "sphere", "decay", "turns", "tables"]),
+    ],
+)
+def test_what_applies(name, wanted):
+    encoding = sample(REGISTRY[name])
+    assert applicable(encoding) == wanted
+    for figure in set(FIGURES) - set(wanted) - {"decay"}:
+        with pytest.raises(ValueError, match=r", got \w+\(head_dim=48"):
+            FIGURES[figure](encoding)
 
 
-def test_the_same_seed_draws_the_same():
-    encoding = rw.create("axial", head_dim=8, heads=2)
-    first, again, other = (patterns(encoding, sizes=SIZES, seed=seed).heads[0].scores for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+def test_asking_what_applies_draws_nothing(monkeypatch):
+    monkeypatch.setattr(Figure, "__init__", None)
+    for kind in REGISTRY.values():
+        assert "patterns" in applicable(sample(kind))
+
+
+def test_what_a_stranger_does_can_be_drawn():
+    class Louder(rw.Code):
+        def q(self, q):
+            return 2 * q
+
+    class Stranger(rw.NoPE):
+        def encode(self, q, k):
+            return Louder(layers=self.layers)
+
+    encoding = Stranger(head_dim=8, heads=2, axes=2)
+    assert applicable(encoding) == ["patterns", "decay"]
+    for figure in applicable(encoding):
+        FIGURES[figure](encoding).draw_without_rendering()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_same_every_time_and_no_trace(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    encoding = rw.create("spherical", **SHAPE)
+    settings, state = dict(matplotlib.rcParams), torch.get_rng_state()
+    pictures = []
+    for _ in range(2):
+        buffer = io.BytesIO()
+        FIGURES[name](encoding).savefig(buffer, format="png", dpi=30)
+        pictures.append(buffer.getvalue())
+        torch.rand(1)
+    assert pictures[0] == pictures[1]
+    assert dict(matplotlib.rcParams) == settings
+    torch.set_rng_state(state)
+    FIGURES[name](encoding)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_unknown_themes_and_sizes_are_refused(name):
+    encoding = rw.create("spherical", **SHAPE)
+    with pytest.raises(ValueError, match="theme must be one of 'light', 'dark', got 'sepia'"):
+        FIGURES[name](encoding, theme="sepia")
+    with pytest.raises(ValueError, match=r"one number for each of the 2 axes, got \(3, 5, 7\)"):
+        FIGURES[name](encoding, size=(3, 5, 7))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_take_encodings_of_any_precision_and_layer(name):
+    encoding = rw.create("spherical", learned=True, layers=2, **SHAPE).double()
+    page = FIGURES[name](encoding, layer=1)
+    page.draw_without_rendering()
+    assert "layer 2 of Spherical" in " ".join(text.get_text() for text in page.texts)
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -106,26 +181,13 @@ def test_zero_has_the_colour_of_the_paper(theme):
     assert THEMES[theme].colours()(0.5)[:3] == pytest.approx(paper)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"theme": "sepia"}, "theme must be one of 'light', 'dark', got 'sepia'"),
-        ({"groups": 0}, "groups must be a positive integer, got 0"),
-        ({"heads": 0}, "heads must be a positive integer, got 0"),
-        ({"encodings": {}}, "at least one encoding, got none"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        attention_patterns(**{"encodings": {"axial": rw.create("axial", head_dim=8)}} | options)
-
-
 def test_drawing_leaves_no_global_figure_behind():
     program = """
 import sys
 import ropewalk as rw
-from ropewalk.lab.plots import attention_patterns
-attention_patterns({"axial": rw.create("axial", head_dim=8)}).savefig("/dev/null", format="png")
+from ropewalk.lab.plots import FIGURES
+for draw in FIGURES.values():
+    draw(rw.create("spherical", head_dim=6)).savefig("/dev/null", format="png")
 sys.exit("matplotlib.pyplot" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -6,14 +6,15 @@ import io
 import json as notation
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab import choose, describe
+from ropewalk.lab import choose, describe, listing, terminal, verdicts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,25 +30,37 @@ def list_encodings(*, json: bool = False) -> int:
     if json:
         return _document(rows)
     console = _console()
-    console.print(describe.table(rows, width=console.width), soft_wrap=False)
+    for line in listing.listing(rows, width=console.width):
+        console.print(line)
     return 0
 
 
-def show(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) -> int:
-    """One encoding: what it does and promises, what it learns, and how to build it again.
+def show(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None, json: bool = False) -> int:
+    """One encoding: what it does and promises, what it learns, how to build it again, and how it looks.
 
     Args:
         name: A name from `ropewalk list`, or module:Class.
         options: What to build it with, as key=value: head_dim=64 size=14,14. Eight heads of 48 channels by default.
+        draw: Draw attention patterns to this file, .png or .svg, instead of to the terminal.
         json: Print one JSON document and nothing else.
     """
-    card = describe.card(choose.build(choose.find(name), options))
+    torch.manual_seed(0)
+    encoding = choose.build(choose.find(name), options)
+    card = describe.card(encoding)
+    if json and draw is not None:
+        raise choose.Refusal(f"--json prints a document and draws nothing, got --draw {draw}")
     if json:
         return _document(card)
+    drawn = [] if draw is None else _drawn(encoding, "patterns", draw)
     console = _console()
     console.print(f"{card['class']}, {card['paper']}\n\n{card['description']}\n")
     for label, words in describe.facts(card):
         console.print(f"{label:<12} {words}")
+    for path in drawn:
+        console.print(f"{'drawn to':<12} {path}")
+    if draw is None and terminal.can_draw(console):
+        console.print()
+        console.print(terminal.sketch(encoding, width=console.width))
     return 0
 
 
@@ -64,7 +77,7 @@ def check(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) ->
     instances = [choose.build(kind, options)] if options else choose.examples(kind)
     console = _console(stderr=json)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        results = [result for instance in instances for result in _checked(instance, console, quiet=json)]
+        results = [result for instance in instances for result in verdicts.verdicts(instance, console, quiet=json)]
     failed = sum(not result["passed"] for result in results)
     if json:
         _document({"name": name, "passed": not failed, "checks": results})
@@ -74,7 +87,36 @@ def check(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) ->
     return 1 if failed else 0
 
 
-VERBS: dict[str, Callable[..., int]] = {"list": list_encodings, "show": show, "check": check}
+def draw_figures(
+    name: str,
+    options: tuple[str, ...] = (),
+    /,
+    *,
+    figure: str = "all",
+    out: str = "out",
+    theme: Literal["light", "dark"] = "light",
+    format: Literal["png", "svg"] | None = None,
+    seed: int = 0,
+) -> int:
+    """Draw an encoding: attention patterns, frequencies, decay, and whatever else there is of it.
+
+    Args:
+        name: A name from `ropewalk list`, or module:Class.
+        options: What to build it with, as key=value: head_dim=64 size=14,14. Eight heads of 48 channels by default.
+        figure: One of patterns, frequencies, sphere, decay, turns, tables; or all that there are.
+        out: A folder, for files named NAME-FIGURE-THEME; or a file for one figure.
+        theme: Dark words on white, or light ones on black.
+        format: What to write to a folder, png by default; a file's own ending says it.
+        seed: Of what the encoding draws at random when it is made.
+    """
+    kind = choose.find(name)
+    torch.manual_seed(seed)
+    for path in _drawn(choose.build(kind, options), figure, out, theme=theme, format=format):
+        print(path)
+    return 0
+
+
+VERBS: dict[str, Callable[..., int]] = {"list": list_encodings, "show": show, "check": check, "draw": draw_figures}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,11 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
-    about = "Positional encodings for PyTorch: look at them, hold them to their promises."
+    about = "Positional encodings for PyTorch: look at them, hold them to their promises, draw them."
     try:
         return tyro.extras.subcommand_cli_from_dict(VERBS, prog="ropewalk", description=about, args=arguments, config=style)
     except choose.Refusal as refusal:
-        print(f"ropewalk: {_line(refusal)}", file=sys.stderr)
+        print(f"ropewalk: {verdicts.one_line(refusal)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -101,40 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _checked(instance: Encoding, console: "Console", *, quiet: bool) -> Iterator[dict[str, Any]]:
-    """The outcome of every check of one instance, told on the console as it comes."""
-    from ropewalk.testing import checks_for
+def _drawn(encoding: Encoding, figure: str, out: str, **options: Any) -> list[Path]:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise choose.Refusal("figures need matplotlib: pip install 'ropewalk[lab]'")
+    from ropewalk.lab import drawing
 
-    tests = checks_for(instance)
-    if not quiet:
-        console.print(repr(instance))
-    for done, test in enumerate(tests, start=1):
-        title = test.__name__.removeprefix("check_").replace("_", " ")
-        promise = (test.__doc__ or "").strip().partition("\n")[0]
-        with console.status(f"{title}, {done} of {len(tests)}"):
-            fault = _fault(test, instance)
-        if not quiet:
-            console.print("✗" if fault else "✓", style="red" if fault else "green", end=" ")
-            console.print(f"{title:<12} {fault or promise}")
-        told = {"encoding": repr(instance), "check": test.__name__, "promise": promise}
-        yield told | {"passed": fault is None, "message": fault}
-    if not quiet:
-        console.print()
-
-
-def _fault(test: Callable[[Encoding], None], instance: Encoding) -> str | None:
-    """Why a check fails, in a line; None if it passes."""
-    try:
-        test(instance)
-    except AssertionError as error:
-        return _line(error) or "it failed without a message"
-    except Exception as error:
-        return _line(f"{type(error).__name__}: {error}")
-    return None
-
-
-def _line(words: object) -> str:
-    return " ".join(str(words).split())
+    return drawing.draw(encoding, figure, out, **options)
 
 
 def _count(things: Sequence[object], noun: str) -> str:
@@ -150,5 +164,5 @@ def _console(*, stderr: bool = False) -> "Console":
     """Plain words, wrapped by the terminal. A pipe has no width: what goes there has a line to itself."""
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1000
     return Console(stderr=stderr, width=wide, markup=False, highlight=False, soft_wrap=True)

@@ -24,20 +24,22 @@ def find(name: str) -> type[Encoding]:
     """The class of a registered name, or of module:Class, where the current directory counts as a place of modules."""
     if ":" in name:
         return _encoding(name)
-    with _refusing():
+    with refusing():
         return factory.find(name)
 
 
 def build(kind: type[Encoding], words: Sequence[str]) -> Encoding:
     """An instance with the options that the words give, and an ordinary shape where they are silent."""
     options = parse(words)
-    with _refusing():
+    if type(options.get("size")) is int:
+        options["size"] = [options["size"]]
+    with refusing():
         return sample(kind, **options)
 
 
 def examples(kind: type[Encoding]) -> list[Encoding]:
     """The instances that the class itself holds up."""
-    with _refusing():
+    with refusing():
         found: list[Encoding] = list(kind.examples())
     if not found:
         raise Refusal(f"{kind.__name__}.examples() must yield at least one instance, got none")
@@ -89,7 +91,7 @@ def _module(name: str) -> Any:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def refusing() -> Iterator[None]:
     """What an encoding refuses, the command line refuses."""
     try:
         yield

@@ -5,20 +5,16 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ropewalk.code import Bias, Code, Offset, Rotation, Sphere, Turn
 from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.lab.anatomy import acts_on, sample_code
+from ropewalk.lab.places import ordinary_size
 from ropewalk.positions import CONVENTIONS
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-ACTS_ON = {Rotation: "pairs", Sphere: "triplets", Turn: "blocks", Bias: "logits", Offset: "tokens", Code: "nothing"}
 
 
 def sample(kind: type[Encoding], **options: Any) -> Encoding:
-    """An instance with these options; where they are silent, 8 heads of 48 channels and, if it needs one, a size of 14."""
+    """An instance with these options; where they are silent, 8 heads of 48 channels and, if it needs one, a usual size."""
     options = {"head_dim": 48, "heads": 8} | options
     try:
         return kind(**options)
@@ -26,31 +22,46 @@ def sample(kind: type[Encoding], **options: Any) -> Encoding:
         axes = options.get("axes", kind.default_axes)
         if options.get("size") is not None or (kind.allowed_axes is not None and axes not in kind.allowed_axes):
             raise
-        return kind(**options | {"size": (14,) * axes})
-
-
-def acts_on(encoding: Encoding) -> str:
-    """What its code works on: groups of channels, logits or tokens."""
-    code = encoding(encoding.grid(*[1] * encoding.axes))
-    return ACTS_ON.get(type(code), type(code).__name__.lower())
+        return kind(**options | {"size": ordinary_size(axes)})
 
 
 def row(kind: type[Encoding]) -> dict[str, Any]:
-    """What a table of encodings says of one: its class, and the traits of an instance with its own number of axes."""
+    """What a table of encodings says of one: its class, and the traits of an instance with its own number of axes.
+
+    The columns of Table 1 of arXiv 2511.08368 are among them: relative (equivariant), oblique, and whether it needs
+    learning or has a fixed form.
+    """
     encoding = sample(kind)
     traits = _traits(encoding)
+    optional = "learned" in parameters_of(kind)
     return {
         "name": kind.name,
         "class": kind.__name__,
         "axes": {"default": kind.default_axes, "most": kind.allowed_axes[-1] if kind.allowed_axes else None},
         "relative": traits["relative"],
-        "learned": "yes" if traits["learned"] else "optional" if "learned" in parameters_of(kind) else "no",
         "oblique": traits["oblique"],
-        "acts_on": acts_on(encoding),
+        "learned": "optional" if optional else "yes" if traits["learned"] else "no",
+        "needs_learning": traits["learned"],
+        "parameters": {
+            "fixed": None if traits["learned"] else _in_vit(kind),
+            "learned": _in_vit(kind, learned=True) if optional else _in_vit(kind) if traits["learned"] else None,
+        },
+        "acts_on": acts_on(sample_code(encoding)),
         "reach": traits["reach"],
         "variants": list(kind.variants),
         "paper": kind.paper,
     }
+
+
+def _in_vit(kind: type[Encoding], **options: Any) -> int:
+    """How many parameters it has in a ViT-S: 12 layers with 6 heads of 64, 14 x 14 patches, 8 frames of them in a clip."""
+    options |= {"head_dim": 64, "heads": 6, "layers": 12, "size": ordinary_size(kind.default_axes)}
+    return count(kind(**options))
+
+
+def count(encoding: Encoding) -> int:
+    """How many numbers it learns."""
+    return sum(value.numel() for value in encoding.parameters())
 
 
 def card(encoding: Encoding) -> dict[str, Any]:
@@ -61,10 +72,10 @@ def card(encoding: Encoding) -> dict[str, Any]:
         "paper": encoding.paper,
         "description": inspect.getdoc(type(encoding)),
         "repr": repr(encoding),
-        "acts_on": acts_on(encoding),
+        "acts_on": acts_on(sample_code(encoding)),
         "traits": _traits(encoding),
         "parameters": {name: list(value.shape) for name, value in encoding.named_parameters()},
-        "parameter_count": sum(value.numel() for value in encoding.parameters()),
+        "parameter_count": count(encoding),
         "coordinates": {"name": encoding.coordinates, "meaning": CONVENTIONS[encoding.coordinates]},
         "variant": encoding.variant,
         "variants": encoding.variants,
@@ -84,43 +95,6 @@ def facts(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for i, (name, settings) in enumerate(card["variants"].items()):
         yield "" if i else "variants", f"{name}{' (this one)' if name == card['variant'] else ''}: {_pairs(settings)}"
     yield "config", json.dumps(card["config"])
-
-
-def table(rows: list[dict[str, Any]], *, width: int) -> "Table":
-    """Rows as a table. If it is narrow, the class stands below the name; below 92 columns there is no room for variants."""
-    from rich.table import Table
-
-    narrow = width < 150
-    columns = ["name", "axes", "relative", "learned", "oblique", "acts on", "reach", "arXiv", "variants"]
-    columns = columns if narrow else [columns[0], "class", *columns[1:]]
-    columns = columns if width > 91 else columns[:-1]
-    made = Table(box=None, pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
-    for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column != "variants")
-    for row in rows:
-        cells = _cells(row)
-        made.add_row(*(f"{cells[c]}\n  {cells['class']}" if narrow and c == "name" else cells[c] for c in columns))
-    return made
-
-
-def _cells(row: dict[str, Any]) -> dict[str, str]:
-    default, most = row["axes"]["default"], row["axes"]["most"]
-    return {
-        "name": row["name"],
-        "class": row["class"],
-        "axes": f"{default} (any)" if most is None else f"{default} (to {most})" if most > 1 else str(default),
-        "relative": ", ".join(map(_yes, row["relative"])),
-        "learned": row["learned"],
-        "oblique": _yes(row["oblique"]),
-        "acts on": row["acts_on"],
-        "reach": "any" if row["reach"] is None else f"{row['reach']:g}",
-        "arXiv": row["paper"].removeprefix("arXiv:"),
-        "variants": ", ".join(row["variants"]),
-    }
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -1,12 +1,21 @@
-"""Attention patterns: the score of one query with one key as the key moves over an image."""
+"""Attention patterns: what one query makes of one key as the key moves over an image, or both over a text."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.code import Code, Offset, Rotation, Sphere, Turn
-from ropewalk.encoding import Encoding
+from ropewalk.code import Turn
+from ropewalk.encoding import Encoding, positive
+from ropewalk.lab.anatomy import groups as groups_of
+from ropewalk.lab.anatomy import sample_code, turning
+from ropewalk.lab.places import axis_names, between, finely, size_of
+from ropewalk.lab.scores import Meeting, meet, random_tokens
+
+PLACES = 48
+PIXELS = 42
+NOISE = 1e-6  # what rounding makes of nothing
 
 
 class Panel(NamedTuple):
@@ -17,65 +26,99 @@ class Panel(NamedTuple):
 
 
 class Patterns(NamedTuple):
-    """Pictures of an encoding: of single groups of channels of its first head, and of whole heads."""
+    """Pictures of an encoding: of single groups of channels of its first head, and of whole heads.
 
+    `size` is in patches, rows by columns, or queries by keys of a text, where no single place is the query's. `turned` says
+    whether they show scores, or, where no channel is turned, what positions add to them; `frame`, in words, where in a clip
+    they are; `axes`, what goes down and across.
+    """
+
+    noun: str
     groups: list[Panel]
     heads: list[Panel]
+    size: tuple[int, int]
+    query: tuple[float, float] | None
+    turned: bool
+    frame: str
+    axes: tuple[str, str]
 
 
-@torch.no_grad()
 def patterns(
-    encoding: Encoding, *, sizes: tuple[int, int] = (48, 64), groups: int = 3, heads: int = 2, seed: int = 0
+    encoding: Encoding,
+    *,
+    size: Sequence[int] | None = None,
+    groups: int = 4,
+    heads: int = 4,
+    seed: int = 0,
+    layer: int = 0,
 ) -> Patterns:
-    """Patterns of a random query and key, as many groups and heads as asked for or as there are; groups lie spread out."""
-    if encoding.axes != 2:
-        raise ValueError(f"attention patterns are pictures: they want an encoding of 2 axes, got {encoding!r}")
-    kind, found = _groups(encoding(encoding.grid(1, 1)))
-    count = min(groups, len(found))
-    chosen = [i * len(found) // count for i in range(count)]
-    shown = torch.ones(count + 1, 1, encoding.head_dim)
-    for mask, group in zip(shown, chosen, strict=False):
-        mask.zero_()[:, list(found[group])] = 1
-    q, k = torch.randn(2, 1, encoding.heads, encoding.head_dim, generator=torch.Generator().manual_seed(seed))
-    logits = scores(encoding, shown * q, shown * k, sizes=sizes)
-    singles = [Panel(f"{kind} {group + 1}", logits[i, 0]) for i, group in enumerate(chosen)]
-    return Patterns(singles, [Panel(f"head {i + 1}", logits[-1, i]) for i in range(min(heads, encoding.heads))])
+    """Patterns of a random query and key, as many groups and heads as asked for or as there are, groups spread out.
 
-
-def scores(encoding: Encoding, q: Tensor, k: Tensor, *, sizes: tuple[int, int]) -> Tensor:
-    """Logits (B H rows columns) of queries q (B H D) in the middle of an image with keys k (B H D) at every place of it.
-
-    `sizes` is how finely the image is sampled, whatever grid the encoding was made for. An encoding that adds to the
-    tokens adds to q and k, as if they were projected by identities.
+    A query in the middle of an image meets a key everywhere; of more axes than two, all but the last two stay at their
+    middle. With one axis, a query at every place meets a key at every place, so that scores that depend on distances alone
+    are constant along diagonals.
     """
-    places = encoding.grid(*sizes, resolution="rescale")
-    middle = places.mean(0, keepdim=True)
-    code = encoding(middle, places)
-    q, k = q.unsqueeze(2), k.unsqueeze(2).expand(-1, -1, len(places), -1)
-    if isinstance(code, Offset):
-        q, k = _added(code, q), _added(encoding(places), k)
-    code = code if encoding.layers is None else code[0]
-    q, k = code.qk(q, k)
-    logits, bias = q @ k.mT * encoding.head_dim**-0.5, code.scores(q, k)
-    return (logits if bias is None else logits + bias).squeeze(2).unflatten(-1, sizes)
+    size = size_of(encoding, size, places=PLACES)
+    at, to, shape = _line(encoding, size) if encoding.axes == 1 else _image(encoding, size)
+    x, y = random_tokens(encoding, 2, seed).split(1)
+    meeting = meet(encoding, x, y, at, to, layer=layer)
+    noun, found = groups_of(sample_code(encoding))
+    chosen = spread(len(found), positive("groups", groups))
+    rows, columns = (size * 2)[-2:]
+    names = axis_names(encoding.axes)
+    return Patterns(
+        noun,
+        [Panel(f"{noun} {i + 1}", meeting.of(found[i])[0].reshape(shape)) for i in chosen],
+        _whole(meeting, turned=bool(found), shape=shape, heads=positive("heads", heads)),
+        (rows, columns),
+        None if encoding.axes == 1 else ((rows - 1) / 2, (columns - 1) / 2),
+        bool(found),
+        ", ".join(f"{name} {n // 2 + 1} of {n}" for name, n in zip(names, size[:-2], strict=False)),
+        ("query's place", "key's place") if encoding.axes == 1 else (names[-2], names[-1]),
+    )
 
 
-def _added(code: Code, x: Tensor) -> Tensor:
-    """What `tokens` does to the heads (B H N D) of tokens."""
-    return code.tokens(x.transpose(1, 2).flatten(2)).unflatten(2, x.shape[1::2]).transpose(1, 2)
+def spread(count: int, wanted: int) -> list[int]:
+    """At most `wanted` of `count` indices, evenly spread."""
+    taken = min(wanted, count)
+    return [i * count // taken for i in range(taken)]
 
 
-def _groups(code: Code) -> tuple[str, list[tuple[int, ...]]]:
-    """What the groups of channels that turn together are called, and the channels of each."""
-    if isinstance(code, Rotation):
-        count = code.q_angle.shape[-1]
-        return "pair", [(2 * i, 2 * i + 1) if code.interleaved else (i, i + count) for i in range(count)]
-    if isinstance(code, Sphere):
-        return "triplet", _runs(code.q_angle.shape[-2], 3)
-    if isinstance(code, Turn):
-        return "block", _runs(code.q_matrix.shape[-3], code.q_matrix.shape[-1])
-    return "head", []
+def note(found: list[Patterns], *, query: str = "at the cross") -> str:
+    """What the pictures show, in words; `query` says where the query stands in an image."""
+    shown = "score of a random query with a random key"
+    if not all(drawn.turned for drawn in found):
+        shown += " (where no channel is turned: what positions add to it)"
+    texts, images = (any((drawn.query is None) == text for drawn in found) for text in (True, False))
+    where = [f"the query stands {query}, the key everywhere"] * images
+    where += ["each stands at every place of a text"] * texts
+    return f"{shown[0].upper()}{shown[1:]}; {'; '.join(where)}. Each picture has its own scale."
 
 
-def _runs(count: int, size: int) -> list[tuple[int, ...]]:
-    return [tuple(range(size * i, size * (i + 1))) for i in range(count)]
+def _whole(meeting: Meeting, *, turned: bool, shape: tuple[int, int], heads: int) -> list[Panel]:
+    logits = meeting.logits()[0]
+    shown = logits if turned else logits - meeting.plain[0]
+    shown = torch.where(shown.abs() > NOISE, shown, 0.0)
+    return [Panel(f"head {i + 1}", shown[i].reshape(shape)) for i in range(min(heads, len(shown)))]
+
+
+def _line(encoding: Encoding, size: Sequence[int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    places = between(encoding, size, torch.arange(size[0], dtype=torch.float32))
+    return places, places, (size[0], size[0])
+
+
+def _image(encoding: Encoding, size: Sequence[int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """The middle, places that part the patches finely, and how many of these there are."""
+    rows, columns = size[-2:]
+    turn = turning(sample_code(encoding))
+    # Matrix exponentials are dear, those of large blocks dearer.
+    wanted = PIXELS if not isinstance(turn, Turn) else PIXELS * 2 // 3 if turn.q_matrix.shape[-1] <= 16 else PIXELS // 3
+    finer = -(-wanted // max(rows, columns))
+    still = [torch.tensor([float(n // 2)]) for n in size[:-2]]
+    middle = [torch.tensor([(n - 1) / 2]) for n in (rows, columns)]
+    lines = [finely(n, n * finer) for n in (rows, columns)]
+    return (
+        between(encoding, size, *still, *middle),
+        between(encoding, size, *still, *lines),
+        (rows * finer, columns * finer),
+    )

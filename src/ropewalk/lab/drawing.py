@@ -1,0 +1,77 @@
+"""Figures to files: where each goes, what it is written as, and no half of one."""
+
+import io
+import os
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from ropewalk.encoding import Encoding
+from ropewalk.lab.choose import Refusal, refusing
+from ropewalk.lab.plots import FIGURES, applicable
+
+FORMATS = ("png", "svg")
+DPI = 144
+
+
+def draw(encoding: Encoding, figure: str, out: str, *, theme: str = "light", format: str | None = None) -> list[Path]:
+    """Draw a figure, or all that there are, all of them before the first is written; say where they are."""
+    places = destinations(chosen(encoding, figure), out, encoding=encoding, theme=theme, format=format)
+    drawn = {}
+    for name, path in places.items():
+        with refusing():
+            drawn[path] = rendered(FIGURES[name](encoding, theme=theme), _suffix(path))
+    for path, content in drawn.items():
+        try:
+            _write(path, content)
+        except OSError as error:
+            raise Refusal(f"{path} cannot be written: {error.strerror or error}") from error
+    return list(drawn)
+
+
+def chosen(encoding: Encoding, figure: str) -> list[str]:
+    """The figures that a word asks for: one by name, or all that there are of the encoding."""
+    there = applicable(encoding)
+    if figure == "all":
+        return there
+    if figure not in FIGURES:
+        raise Refusal(f"no figure is named {figure!r}; there are {', '.join(FIGURES)}, and all")
+    if figure not in there:
+        raise Refusal(f"there is no figure {figure!r} of {encoding.name}; there are {', '.join(there)}")
+    return [figure]
+
+
+def destinations(names: list[str], out: str, *, encoding: Encoding, theme: str, format: str | None) -> dict[str, Path]:
+    """A path for each figure: in the folder `out`, or `out` itself if it is a file, which holds one."""
+    path = Path(out)
+    if path.is_dir() or out.endswith(("/", os.sep)) or not path.suffix:
+        return {name: path / f"{encoding.name}-{name}-{theme}.{format or FORMATS[0]}" for name in names}
+    if _suffix(path) not in FORMATS or format not in (None, _suffix(path)):
+        wanted = " or ".join(f".{each}" for each in (FORMATS if format is None else (format,)))
+        raise Refusal(f"a figure goes to a folder or to a file that ends in {wanted}, got {out}")
+    if len(names) > 1:
+        raise Refusal(f"a file holds one figure: --figure must choose one of {', '.join(names)}, got {out} for all")
+    return dict.fromkeys(names, path)
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def rendered(figure: Figure, format: str) -> bytes:
+    """The figure as a file's content, the same every time."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "ropewalk"}):
+        figure.savefig(buffer, format=format, dpi=DPI, metadata={"Date": None} if format == "svg" else None)
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
