@@ -1,9 +1,11 @@
-"""One thread each is fastest for small tensors in several test processes. Without a GPU, Triton's kernels are interpreted."""
+"""Small tensors, several test processes: one thread each is fastest. Without a GPU, Triton's kernels are interpreted."""
 
 import os
 
 import pytest
 import torch
+
+import turns
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
@@ -18,3 +20,11 @@ def unwritten_is_nan():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def few_programs(monkeypatch):
+    """The interpreter takes its time for each program: where it is not their number that is tested, it gets few."""
+    if not torch.cuda.is_available():
+        for op in ("sphere", "turn"):
+            turns.in_programs(monkeypatch, op, 1)

@@ -1,13 +1,12 @@
 """The kernels that turn q and k, against float64: every shape, stride and dtype, with what they leave alone."""
 
-import importlib
-
 import pytest
 import torch
-from turns import DEVICE, Kind, Side, check, kernel
+
+from turns import DEVICE, Kind, Side, check, in_programs
 
 pytest.importorskip("triton", reason="kernels are written in Triton, which is not installed")
-pytestmark = pytest.mark.usefixtures("unwritten_is_nan")
+pytestmark = pytest.mark.usefixtures("unwritten_is_nan", "few_programs")
 
 KINDS = {
     "interleaved": Kind("rotate", 2),
@@ -23,6 +22,7 @@ KINDS = {
 FEW = ("interleaved", "half-split-gained", "sphere-3", "turn-5")
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 few_kinds = pytest.mark.parametrize("kind", [KINDS[name] for name in FEW], ids=FEW)
+
 
 SCENES = {
     "one-row": (2, [Side(4, 1, 2, 1), Side(2, 1, 2, 1)]),
@@ -65,21 +65,14 @@ def test_lengths(tokens, width):
 
 @pytest.mark.parametrize("kind", [KINDS["sphere-2"], KINDS["turn-5"]], ids=["sphere-2", "turn-5"])
 @pytest.mark.parametrize("batch", [63, 65])
-def test_batches_that_a_tile_does_not_divide(monkeypatch, kind, batch):
-    one_program_a_table_row(monkeypatch, kind)
+def test_batches_that_a_tile_does_not_divide(kind, batch):
     check(kind, batch, [Side(2, 1, 1, 1), Side(3, 1, 1)])
-
-
-def one_program_a_table_row(monkeypatch, kind, programs=1):
-    """Let the items of a table row be split only to get this many programs."""
-    module, side = kernel(kind.op), importlib.import_module("ropewalk.ops.launch").Side
-    monkeypatch.setattr(module, "Side", lambda *given, **options: side(*given, **{**options, "programs": programs}))
 
 
 @few_kinds
 @pytest.mark.parametrize("programs", [1, 5, 1 << 20])
 def test_sums_over_any_number_of_programs(monkeypatch, kind, programs):
-    one_program_a_table_row(monkeypatch, kind, programs)
+    in_programs(monkeypatch, kind.op, programs)
     check(kind, 3, [Side(4, 2, 1), Side(2, 1, 1, 1)])
 
 
@@ -133,13 +126,24 @@ def test_gradients_at_angles_of_zero(kind):
 
 
 @few_kinds
+def test_a_table_for_a_batch_of_one_serves_all_samples(kind):
+    x, table = torch.ones(3, 2, 2, 10, device=DEVICE), kind.table(1, 2, groups=10 // kind.size).to(DEVICE, torch.float32)
+    plain, batched = (
+        [*(y := kind.forward([x], [t], [None], [0])), *kind.back(y, y, [t], [None], [0])] for t in (table, table[None])
+    )
+    assert torch.equal(plain[0], batched[0])
+    assert torch.equal(plain[1], batched[1])
+    assert torch.equal(plain[2][None], batched[2])
+
+
+@few_kinds
 def test_without_gradients_of_tables(kind):
-    check(kind, *SCENES["one-row"], learned=False)
+    check(kind, *SCENES["only-q"], learned=False)
 
 
 @few_kinds
 def test_the_same_bits_in_every_run(kind):
-    first, second = (check(kind, *SCENES["one-row"]) for _ in range(2))
+    first, second = (check(kind, *SCENES["only-q"]) for _ in range(2))
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
@@ -154,3 +158,11 @@ def test_nothing_to_turn(kind, own, batch, tokens, prefix):
 def test_one_side_with_nothing(kind):
     check(kind, 2, [Side(2, 1, 0), Side(2, 1, 2)])
     check(kind, 2, [Side(2, 1, 2), Side(2, 1, 0)])
+
+
+@few_kinds
+def test_what_is_not_finite_stays_in_its_row(kind):
+    x, table = torch.ones(3, 2, 2, 10, device=DEVICE), kind.table(1, 2, groups=10 // kind.size).to(DEVICE, torch.float32)
+    x[1, 0, 1, 4] = float("nan")
+    (y,) = kind.forward([x], [table], [None], [0])
+    assert y.isnan().any(-1).nonzero().tolist() == [[1, 0, 1]]

@@ -1,14 +1,15 @@
 """What the tests of kernels that turn share: inputs, the matrix that each token meets in float64, and error bounds.
 
-Nothing here comes from ropewalk but the kernels themselves, which run on a GPU where there is one and are interpreted elsewhere.
+Nothing here comes from ropewalk but the kernels, which run on a GPU where there is one and are interpreted elsewhere.
 """
 
 import importlib
 from dataclasses import dataclass
 
 import torch
-from reference import normal
 from torch import Tensor
+
+from reference import normal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF_ULP = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
@@ -18,9 +19,15 @@ def kernel(op: str):
     return importlib.import_module(f"ropewalk.ops.{op}.kernel")
 
 
+def in_programs(monkeypatch, op: str, programs: int) -> None:
+    """Let the items of a table's row be split only to get this many programs."""
+    side = importlib.import_module("ropewalk.ops.launch").Side
+    monkeypatch.setattr(kernel(op), "Side", lambda *given, **options: side(*given, **{**options, "programs": programs}))
+
+
 @dataclass(frozen=True)
 class Side:
-    """q or k: its heads, and a table of `rows` heads for `tokens` tokens after the prefix, for each sample its `own` or not."""
+    """q or k: its heads, and a table of `rows` heads for the `tokens` after the prefix; `own`: one for each sample."""
 
     heads: int
     rows: int
@@ -79,7 +86,8 @@ def still(lead, width: int) -> Tensor:
 
 def plane(angle: Tensor, gain: Tensor | None, i: Tensor, j: Tensor, width: int) -> Tensor:
     """Rotations by the angles in the planes of channels i and j."""
-    whole, stretch = still(angle.shape[:-1], width), 1 if gain is None else gain
+    stretch = torch.ones_like(angle) if gain is None else gain
+    whole = still(torch.broadcast_shapes(angle.shape, stretch.shape)[:-1], width)
     whole[..., i, i] = whole[..., j, j] = angle.cos() * stretch
     whole[..., i, j], whole[..., j, i] = -angle.sin() * stretch, angle.sin() * stretch
     return whole
@@ -93,14 +101,18 @@ def turned(x: Tensor, matrix: Tensor, prefix: int) -> Tensor:
 def within(actual: Tensor, expected: Tensor, bound: Tensor, what: str) -> None:
     assert actual.shape == expected.shape, f"{what}: {tuple(actual.shape)}, wanted {tuple(expected.shape)}"
     error = (actual.detach().cpu().double() - expected).abs()
-    assert (error <= bound).all(), f"{what}: off by {error.max():.3g}, {(error / bound).max():.3g} times what rounding allows"
+    assert (error <= bound).all(), (
+        f"{what}: off by {error.max():.3g}, {(error / bound).max():.3g} times what rounding allows"
+    )
 
 
 def same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def drawn(kind: Kind, batch: int, side: Side, i: int, width: int, groups: int | None, dtype: torch.dtype, arrange, tabled, scale):
+def drawn(
+    kind: Kind, batch: int, side: Side, i: int, width: int, groups: int | None, dtype: torch.dtype, arrange, tabled, scale
+):
     """x, dy, table and gain of side i, as the kernel gets them."""
     shape = batch, side.heads, side.prefix + side.tokens, width
     x, dy = (arrange(normal(*shape, seed=10 * i + j, dtype=dtype).to(DEVICE)) for j in (1, 2))
@@ -124,7 +136,9 @@ def check(
     ys = kind.forward(xs, tables, gains, prefixes)
     found = kind.back(dys, ys if learned else [], tables, gains, prefixes)
     assert [len(ys), len(found)] == [len(sides), len(sides) * (1 + learned)]
-    assert all(torch.equal(*pair) for pair in zip((*xs, *dys, *tables), before, strict=True)), "the kernel wrote to its input"
+    assert all(torch.equal(*pair) for pair in zip((*xs, *dys, *tables), before, strict=True)), (
+        "the kernel wrote to its input"
+    )
     for i, side in enumerate(sides):
         compare(kind, side, given[i], ys[i], found[i], found[len(sides) + i] if learned else None)
     return [*ys, *found]

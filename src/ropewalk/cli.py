@@ -116,7 +116,31 @@ def draw_figures(
     return 0
 
 
-VERBS: dict[str, Callable[..., int]] = {"list": list_encodings, "show": show, "check": check, "draw": draw_figures}
+def bench(suites: tuple[str, ...] = (), /, *, out: str = "out/bench.json", json: bool = False) -> int:
+    """Measure what encodings cost on this machine, beside a plain copy, the same model with none, and peers.
+
+    Args:
+        suites: Of ops, lengths and steps; all by default. On a CPU shapes are small, and say little.
+        out: A file for what is measured; it is written anew after each row. A picture of the steps lies beside it.
+        json: Print one JSON document and nothing else.
+    """
+    from ropewalk.lab import benching
+
+    document, written = benching.measure(suites, Path(out), _console(stderr=json))
+    if json:
+        return _document(document)
+    for path in written:
+        print(path)
+    return 0
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "list": list_encodings,
+    "show": show,
+    "check": check,
+    "draw": draw_figures,
+    "bench": bench,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,250 @@
+"""When kernels are taken, and what autograd, compilers and encodings see of them."""
+
+import importlib
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from reference import normal
+from ropewalk.encodings import REGISTRY
+from ropewalk.ops import expm, rotate, sphere, turn
+from ropewalk.ops.fused import fits
+from ropewalk.testing.case import points, ready, single
+from turns import DEVICE, Kind, Side, compare
+
+pytest.importorskip("triton", reason="kernels are written in Triton, which is not installed")
+
+
+class Calls(TorchDispatchMode):
+    """The names of the ops of ropewalk that were run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "ropewalk":
+            self.names.append(function.__name__.removesuffix(".default"))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def pretended():
+    """Tensors that say they are on a GPU, and hold nothing."""
+    with FakeTensorMode():
+        yield
+
+
+def called(function, *given, **options):
+    with Calls() as calls:
+        function(*given, **options)
+    return calls.names
+
+
+def fake(*shape, dtype=torch.float32, device="cuda", learned=False):
+    return torch.empty(shape, dtype=dtype, device=device, requires_grad=learned)
+
+
+X, ANGLE = (2, 4, 3, 12), (1, 3, 6)
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("table", [torch.float32, torch.bfloat16], ids=str)
+def test_kernels_fit_what_they_know(dtype, table):
+    assert fits([fake(*X, dtype=dtype), fake(*X, dtype=dtype)], [fake(*ANGLE, dtype=table, learned=True)] * 2)
+    assert fits([fake(*X, dtype=dtype, learned=True)], [fake(*ANGLE, dtype=table)], [fake(*ANGLE), None])
+
+
+@pytest.mark.usefixtures("pretended")
+def test_kernels_do_not_fit_the_rest():
+    x, angle = fake(*X), fake(*ANGLE)
+    assert fits([x], [angle])
+    assert not fits([x.double()], [angle])
+    assert not fits([x], [angle.double()])
+    assert not fits([x], [angle], [angle.double()])
+    assert not fits([x, x.half()], [angle, angle])
+    assert not fits([x, fake(2, 4, 3, 8)], [angle, angle])
+    assert not fits([x], [angle], [None, fake(*ANGLE, learned=True)])
+    assert not fits([fake(*X, device="cpu")], [fake(*ANGLE, device="cpu")])
+    assert not fits([x], [fake(*ANGLE, device="cpu")])
+
+
+@pytest.mark.usefixtures("pretended")
+def test_kernels_do_not_fit_without_triton(monkeypatch):
+    monkeypatch.setattr("ropewalk.ops.fused.TRITON", False)
+    assert not fits([fake(*X)], [fake(*ANGLE)])
+
+
+@pytest.mark.usefixtures("pretended")
+def test_kernels_do_not_fit_what_is_transformed():
+    seen = []
+    torch.vmap(lambda x: seen.append(fits([x], [fake(*ANGLE)])) or x)(fake(5, *X))
+    assert seen == [False]
+
+
+@pytest.mark.usefixtures("pretended")
+def test_ops_take_their_kernels():
+    x = fake(*X)
+    assert called(rotate, [x], [fake(*ANGLE)], [None], interleaved=True, prefixes=[0]) == ["rotate_fused"]
+    assert called(sphere, [x], [fake(1, 3, 4, 2)], prefixes=[0]) == ["sphere_fused"]
+    assert called(turn, [x], [fake(1, 3, 4, 3, 3)], prefixes=[0]) == ["turn_fused"]
+    assert called(expm, fake(7, 3, 3)) == called(expm, fake(7, 64, 64)) == ["expm_fused"]
+    assert called(expm, fake(7, 2, 2)) == called(expm, fake(7, 65, 65)) == []
+    assert called(rotate, [x.double()], [fake(*ANGLE)], [None], interleaved=True, prefixes=[0]) == []
+
+
+@pytest.mark.usefixtures("pretended")
+def test_kernels_do_not_fit_tables_that_differ_in_more_than_heads_and_tokens():
+    x = fake(*X)
+    assert called(rotate, [x, x], [fake(1, 3, 6), fake(1, 3, 5)], [None] * 2, interleaved=True, prefixes=[0, 0]) == []
+    assert called(sphere, [x, x], [fake(1, 3, 4, 2), fake(1, 3, 3, 2)], prefixes=[0, 0]) == []
+    assert called(sphere, [x, x], [fake(1, 3, 4, 2), fake(1, 3, 4, 1)], prefixes=[0, 0]) == []
+    assert called(turn, [x, x], [fake(1, 3, 4, 3, 3), fake(1, 3, 6, 2, 2)], prefixes=[0, 0]) == []
+
+
+PAIRS = Kind("rotate", 2)
+UNEVEN = {
+    "only-q-gained": ([(1, 2, 3)] * 2, [(1, 2, 3), None]),
+    "only-k-gained": ([(1, 2, 3)] * 2, [None, (1, 2, 3)]),
+    "gain-of-one-head": ([(2, 2, 3)] * 2, [(1, 2, 3)] * 2),
+    "gain-of-a-batch": ([(1, 2, 3)] * 2, [(2, 1, 2, 3)] * 2),
+    "angle-of-a-batch": ([(2, 1, 2, 3)] * 2, [(1, 2, 3)] * 2),
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+@pytest.mark.usefixtures("unwritten_is_nan")
+def test_uneven_tables_are_turned_right_or_left_to_the_reference(case):
+    angles, gains = UNEVEN[case]
+    with FakeTensorMode():
+        tables = [[None if shape is None else fake(*shape) for shape in shapes] for shapes in (angles, gains)]
+        if not called(rotate, [fake(2, 2, 2, 6)] * 2, *tables, interleaved=True, prefixes=[0, 0]):
+            return
+    xs = [normal(2, 2, 2, 6, seed=i, dtype=torch.float32).to(DEVICE) for i in range(2)]
+    angles = [normal(*shape, seed=3 + i, dtype=torch.float32).to(DEVICE) for i, shape in enumerate(angles)]
+    gains = [None if g is None else normal(*g, seed=5, dtype=torch.float32).abs().clamp(0.5, 1.5).to(DEVICE) for g in gains]
+    ys = PAIRS.forward(xs, angles, gains, [0, 0])
+    found = PAIRS.back(xs, ys, angles, gains, [0, 0])
+    for i, (x, angle, gain) in enumerate(zip(xs, angles, gains, strict=True)):
+        side = Side(2, angle.shape[-3], 2, own=angle.ndim == 4)
+        compare(PAIRS, side, (x, x, angle, gain), ys[i], found[i], found[2 + i])
+
+
+@pytest.fixture
+def kernels_everywhere(monkeypatch, few_programs):
+    """Ops run their kernels: without a GPU on CPU tensors, interpreted."""
+    if DEVICE == "cuda":
+        yield
+        return
+    with torch.library._scoped_library("ropewalk", "IMPL") as library:
+        for name in ("rotate", "sphere", "turn", "expm"):
+            for op in (f"{name}_fused", f"{name}_back"):
+                library.impl(op, importlib.import_module("ropewalk.ops.fused").late(name, op), "CPU")
+            module = importlib.import_module(f"ropewalk.ops.{name}")
+            monkeypatch.setattr(module, "fits", lambda xs, *rest: xs[0].dtype is not torch.float64)
+        yield
+
+
+def test_gradients_of_what_wants_them(kernels_everywhere):
+    x, angle = normal(2, 2, 3, 4, seed=0).float().to(DEVICE), normal(1, 3, 2, seed=1).float().to(DEVICE)
+
+    def gradients(*learned):
+        given = [t.clone().requires_grad_(want) for t, want in zip((x, x, angle, angle), learned, strict=True)]
+        with Calls() as calls:
+            q, k = rotate(given[:2], given[2:], [None] * 2, interleaved=True, prefixes=[0, 0])
+            (q.square() * normal(*q.shape, seed=2).to(q) + k).sum().backward()
+        assert calls.names == ["rotate_fused", "rotate_back"]
+        return [t.grad for t in given]
+
+    whole = gradients(True, True, True, True)
+    for learned in ((True, True, False, False), (False, False, True, False), (True, False, False, True)):
+        for some, all_, want in zip(gradients(*learned), whole, learned, strict=True):
+            assert torch.equal(some, all_) if want else some is None
+
+
+def test_an_output_that_nobody_uses(kernels_everywhere):
+    x, angle = normal(2, 2, 3, 4, seed=0).float().to(DEVICE).requires_grad_(), normal(1, 3, 2, seed=1).float().to(DEVICE)
+    q, _ = rotate([x, x.detach()], [angle.requires_grad_(), angle], [None] * 2, interleaved=True, prefixes=[0, 0])
+    found = torch.autograd.grad(q.square().sum(), [x, angle])
+    torch.testing.assert_close(found[0], 2 * x.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[1], torch.zeros_like(angle), rtol=0, atol=1e-5)
+
+
+def test_what_is_computed_twice_to_save_memory(kernels_everywhere):
+    free = normal(1, 3, 1, 5, 5, seed=0).float().to(DEVICE).requires_grad_()
+    x, weight = (normal(2, 2, 3, 7, seed=i).float().to(DEVICE).requires_grad_() for i in (1, 2))
+
+    def run(x, free):
+        (y,) = turn([x], [expm(free - free.mT)], prefixes=[0])
+        return (rotate([y], [free[..., 0, 0, :3]], [None], interleaved=False, prefixes=[0])[0] * weight).sum()
+
+    plain = torch.autograd.grad(run(x, free), [x, free, weight])
+    saved = torch.autograd.grad(checkpoint(run, x, free, use_reentrant=False), [x, free, weight])
+    assert all(torch.equal(*pair) for pair in zip(plain, saved, strict=True))
+
+
+def test_a_second_derivative_is_refused(kernels_everywhere):
+    x, angle = normal(1, 1, 3, 4, seed=0).float().to(DEVICE), normal(1, 3, 2, seed=1).float().to(DEVICE).requires_grad_()
+    (y,) = rotate([x], [angle], [None], interleaved=True, prefixes=[0])
+    (slope,) = torch.autograd.grad(y.square().sum() + y.sum(), angle, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+ROTARY = [
+    pytest.param(encoding, id=f"{name}-{i}")
+    for name, kind in REGISTRY.items()
+    for i, encoding in enumerate(kind.examples())
+    if single(encoding(points(encoding, 2)))[0].rotary
+]
+
+
+@pytest.mark.parametrize("encoding", ROTARY)
+def test_every_rotary_encoding(kernels_everywhere, encoding):
+    """Scores and gradients of all parameters through the kernels are those of float64 on a CPU."""
+    p, results = points(encoding, 2), []
+    for dtype, device in ((torch.float64, "cpu"), (torch.float32, DEVICE)):
+        made, scores = ready(encoding, dtype).to(device), []
+        codes = single(made(p.to(device, dtype)).prefixed(q=1, k=1))
+        heads = made.heads, made.kv_heads or made.heads
+        with Calls() as calls:
+            for i, code in enumerate(codes):
+                xs = [normal(2, h, 3, made.head_dim, seed=i, dtype=dtype).to(device) for h in heads]
+                q, k = code.qk(*xs)
+                scores.append(q @ k.repeat_interleave(heads[0] // heads[1], 1).mT)
+        assert bool(calls.names) == (dtype is torch.float32)
+        scores = torch.stack(scores)
+        learned = torch.autograd.grad(scores.square().sum(), list(made.parameters())) if made.traits.learned else ()
+        results.append([scores.detach(), *learned])
+    for exact, found in zip(*results, strict=True):
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=0, atol=2e-5 * max(1, exact.abs().max().item()))
+
+
+SAMPLES = {
+    "rotate": ([(1, 2, 3)], ([None], True, [1])),
+    "sphere": ([(1, 2, 2, 2)], ([1],)),
+    "turn": ([(1, 2, 2, 3, 3)], ([1],)),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "channels-first"])
+def test_opcheck(kernels_everywhere, name, transposed):
+    (shape,), options = SAMPLES[name]
+    x, table = normal(2, 2, 3, 6, seed=0).float().to(DEVICE), normal(*shape, seed=1).float().to(DEVICE)
+    x = x.mT.contiguous().mT if transposed else x
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_fused"), ([x], [table], *options), test_utils=tests)
+    for ys in ([x], []):
+        torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_back"), ([x], ys, [table], *options), test_utils=tests)
+
+
+def test_opcheck_of_exponentials(kernels_everywhere):
+    skew = normal(2, 5, 5, seed=0).float().to(DEVICE)
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(torch.ops.ropewalk.expm_fused, (skew - skew.mT,), test_utils=tests)
+    torch.library.opcheck(torch.ops.ropewalk.expm_back, (skew, skew - skew.mT, skew), test_utils=tests)
