@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ropewalk.attention import attend
 from ropewalk.code import Code
-from ropewalk.encoding import Encoding, one_of
+from ropewalk.encoding import Encoding, one_of, positive, positives
 from ropewalk.factory import create
 
 PRESETS = {
@@ -59,9 +59,13 @@ class ViT(nn.Module):
     ) -> None:
         super().__init__()
         chosen = PRESETS[one_of("preset", preset, PRESETS)]
-        width, depth, heads = (given or chosen[n] for n, given in (("width", width), ("depth", depth), ("heads", heads)))
+        width, depth, heads = (
+            positive(n, chosen[n] if given is None else given) for n, given in (("width", width), ("depth", depth), ("heads", heads))
+        )
         self.axes, self.pool = len(size), one_of("pool", pool, ("mean", "class"))
-        self.patch = (patch,) * self.axes if isinstance(patch, int) else tuple(patch)
+        self.patch = positives("patch", (patch,) * self.axes if isinstance(patch, int) else tuple(patch))
+        if not 0 <= drop_path < 1 or registers < 0:
+            raise ValueError(f"drop_path must be in [0, 1) and registers not negative, got {drop_path} and {registers}")
         if self.axes not in (2, 3) or len(self.patch) != self.axes or any(n % p for n, p in zip(size, self.patch, strict=True)):
             raise ValueError(f"size must be 2 or 3 multiples of the patch, got {tuple(size)} and {self.patch}")
         if width % heads:
@@ -92,6 +96,8 @@ class ViT(nn.Module):
 
         `positions` of the patches, (N, axes) or (B, N, axes), replace those of the encoding's grid.
         """
+        if any(n % p for n, p in zip(images.shape[2:], self.patch, strict=True)):
+            raise ValueError(f"images must have sides that the patch {self.patch} divides, got {tuple(images.shape)}")
         x = self.embed(images)
         if positions is None:
             positions = self.encoding.grid(*x.shape[2:], resolution=resolution, device=x.device)
@@ -117,7 +123,8 @@ class Block(nn.Module):
         self, width: int, heads: int, ratio: float, layer_scale: float | None, drop_path: float, dropout: float
     ) -> None:
         super().__init__()
-        self.heads, self.drop_path, self.dropout = heads, drop_path, dropout
+        self.heads, self.drop_path, self.dropout, self.dropping = heads, drop_path, dropout, drop_path > 0
+        self.register_buffer("keep", torch.tensor(1 - drop_path), persistent=False)  # a number would be compiled for each block
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, int(ratio * width)), nn.Linear(int(ratio * width), width)
@@ -140,7 +147,6 @@ class Block(nn.Module):
     def _branch(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """What is added to the shortcut: scaled, and left out for some samples in training."""
         x = x if scale is None else x * scale
-        if not (self.training and self.drop_path):
+        if not (self.training and self.dropping):
             return x
-        kept = x.new_empty(x.shape[0], 1, 1).bernoulli_(1 - self.drop_path)
-        return x * kept / (1 - self.drop_path)
+        return x * torch.bernoulli(self.keep.expand(x.shape[0], 1, 1)).to(x.dtype) / self.keep.to(x.dtype)

@@ -22,7 +22,7 @@ def declare(name: str, options: str) -> None:
     for op, seen in ((f"{name}_fused", ""), (f"{name}_back", ", Tensor[] ys")):
         torch.library.define(f"ropewalk::{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
         torch.library.impl(f"ropewalk::{op}", "CUDA", late(name, op))
-    torch.library.register_fake(f"ropewalk::{name}_fused", lambda xs, *rest: [torch.empty_like(x) for x in xs])
+    torch.library.register_fake(f"ropewalk::{name}_fused", lambda xs, *rest: [room(x) for x in xs])
     torch.library.register_fake(f"ropewalk::{name}_back", _fake_back)
 
 
@@ -37,7 +37,13 @@ def late(name: str, op: str) -> Callable[..., list[Tensor]]:
 
 def _fake_back(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *rest: Any) -> list[Tensor]:
     gradients = [table.new_empty(table.shape) for table in tables] if ys else []
-    return [torch.empty_like(dy) for dy in dys] + gradients
+    return [room(dy) for dy in dys] + gradients
+
+
+def room(x: Tensor) -> Tensor:
+    """Room for a result like x, in the order of its dimensions but with the channels of a row side by side."""
+    out = torch.empty_like(x)
+    return out if out.stride(-1) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def fits(xs: Sequence[Tensor], tables: Sequence[Tensor], fixed: Sequence[Tensor | None] = ()) -> bool:
@@ -67,7 +73,8 @@ class Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
-        tables, ys = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+        saved = list(ctx.saved_tensors)
+        tables, ys = saved[: ctx.count], saved[ctx.count :]
         found = getattr(torch.ops.ropewalk, f"{ctx.name}_back")(list(dys), ys, tables, *ctx.options)
         found += [None] * (2 * ctx.count - len(found))
         wanted = ctx.needs_input_grad[3:]

@@ -18,7 +18,7 @@ class Side:
 
     def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, *, rows: int, programs: int) -> None:
         batch, heads, self.tokens, _ = x.shape
-        own = table.ndim == 3 + trailing and table.shape[0] > 1
+        own = table.ndim == 3 + trailing and table.shape[0] != 1
         self.samples, self.heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
         self.group, self.blocks = heads // self.heads, triton.cdiv(self.tokens, rows)
         self.items = self.group * (1 if own else batch)
@@ -55,7 +55,7 @@ def owner(pid, blocks, heads, splits, items):
     head, row = rest % heads, rest // heads
     share = tl.cdiv(items, splits)
     first = (row % splits) * share
-    return block, head, (row // splits).to(tl.int64), row.to(tl.int64), first, tl.minimum(first + share, items)
+    return block, head.to(tl.int64), (row // splits).to(tl.int64), row.to(tl.int64), first, tl.minimum(first + share, items)
 
 
 @triton.jit
@@ -87,4 +87,4 @@ def summed(sums: Tensor) -> Tensor:
 def partial(side: Side, table: Tensor, trailing: int) -> Tensor:
     """Room for partial sums of a table's gradient."""
     shape = (side.samples, side.splits, *table.shape[-2 - trailing :])
-    return torch.empty(shape, dtype=torch.float32, device=table.device)
+    return (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=table.device)

@@ -37,10 +37,12 @@ def load_tile(matrix, count, size: tl.constexpr, packed: tl.constexpr, width: tl
 
 
 @triton.jit
-def halvings(a, limit: tl.constexpr):
-    """How often to halve a skew-symmetric matrix until its spectral norm is below the limit, by its Frobenius norm."""
-    norm = tl.sqrt(tl.sum(tl.sum(a * a, 1), 0) * 0.5)
-    return tl.minimum(tl.maximum(tl.ceil(tl.log2(tl.maximum(norm, 1e-30) / limit)), 0.0), 60.0).to(tl.int32)
+def halvings(a, limit: tl.constexpr, size: tl.constexpr, width: tl.constexpr):
+    """For each row, how often to halve its skew-symmetric matrix until the spectral norm is below the limit, by Frobenius."""
+    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    squares = tl.sum(a * a, 0)[None, :]
+    norm = tl.sqrt(tl.sum(tl.where(i // size == j // size, squares, 0.0), 1) * 0.5)
+    return tl.minimum(tl.maximum(tl.ceil(tl.log2(tl.maximum(norm, 1e-30) / limit)), 0.0), 60.0).to(tl.int32)[:, None]
 
 
 @triton.jit
@@ -57,10 +59,10 @@ def short(x, width: tl.constexpr):
 @triton.jit
 def forward_kernel(skew, out, count, size: tl.constexpr, packed: tl.constexpr, width: tl.constexpr):
     a, at, inside = load_tile(skew, count, size, packed, width)
-    s = halvings(a, 0.5)
+    s = halvings(a, 0.5, size, width)
     r = short(a * tl.exp2(-s.to(tl.float32)), width)
-    for _ in range(s):
-        r = times(r, r)
+    for step in range(tl.max(tl.max(s, 1), 0)):
+        r = tl.where(step < s, times(r, r), r)
     tl.store(out + at, r.to(out.dtype.element_ty), mask=inside)
 
 
@@ -69,7 +71,7 @@ def backward_kernel(grad, skew, rotation, out, count, size: tl.constexpr, packed
     a, at, inside = load_tile(skew, count, size, packed, width)
     g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
     r = tl.load(rotation + at, mask=inside, other=0.0).to(tl.float32)
-    s = halvings(a, 0.125)
+    s = halvings(a, 0.125, size, width)
     t = tl.exp2(-s.to(tl.float32))
     x = a * t
     term = times(g, tl.trans(r)) * t
@@ -78,9 +80,9 @@ def backward_kernel(grad, skew, rotation, out, count, size: tl.constexpr, packed
         term = (times(term, x) - times(x, term)) * (1.0 / j)
         phi += term
     r = short(x, width)
-    for _ in range(s):
-        phi += times(tl.trans(r), times(phi, r))
-        r = times(r, r)
+    for step in range(tl.max(tl.max(s, 1), 0)):
+        phi += tl.where(step < s, times(tl.trans(r), times(phi, r)), 0.0)
+        r = tl.where(step < s, times(r, r), r)
     tl.store(out + at, phi.to(out.dtype.element_ty), mask=inside)
 
 

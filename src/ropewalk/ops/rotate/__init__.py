@@ -15,10 +15,16 @@ torch.library.define(
 declare("rotate", "Tensor?[] gains, bool interleaved, SymInt[] prefixes")
 
 
+def even(angles: list[Tensor], gains: list[Tensor | None]) -> bool:
+    """Whether q and k have as many pairs, and either all have gains, each shaped like its angles, or none."""
+    shapes = [None if gain is None else gain.shape for gain in gains]
+    return len({angle.shape[-1] for angle in angles}) == 1 and shapes in ([None] * len(gains), [a.shape for a in angles])
+
+
 def _rotate(
     xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
 ) -> list[Tensor]:
-    if fits(xs, angles, gains):
+    if fits(xs, angles, gains) and even(angles, gains):
         return list(Fused.apply("rotate", len(xs), (gains, interleaved, prefixes), *xs, *angles))
     return rotate_reference(xs, angles, gains, interleaved, prefixes)
 

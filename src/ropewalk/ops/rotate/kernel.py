@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.fused import room
 from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
 
 ELEMENTS = 1024
@@ -117,7 +118,7 @@ def rotate_fused(
     xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
 ) -> list[Tensor]:
     """As `ropewalk.ops.rotate`."""
-    outs = [torch.empty_like(x) for x in xs]
+    outs = [room(x) for x in xs]
     launch(xs, outs, [None] * len(xs), angles, gains, interleaved, prefixes, back=False)
     return outs
 
@@ -126,14 +127,14 @@ def rotate_back(
     dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
 ) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
-    dxs = [torch.empty_like(dy) for dy in dys]
+    dxs = [room(dy) for dy in dys]
     return dxs + launch(dys, dxs, ys or [None] * len(dys), angles, gains, interleaved, prefixes, back=True)
 
 
 def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type: ignore[no-untyped-def]
     """Run the kernel over all sides; the sums that angles get, if ys are given."""
     depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
-    width = power(pairs)
+    width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
     wanted, packed, totals, programs = ys[0] is not None, [], [], []
     for x, out, y, angle, gain, prefix in zip(xs, outs, ys, angles, gains, prefixes, strict=True):

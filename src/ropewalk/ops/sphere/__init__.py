@@ -14,7 +14,7 @@ declare("sphere", "SymInt[] prefixes")
 
 
 def _sphere(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    if fits(xs, angles):
+    if fits(xs, angles) and len({angle.shape[-2:] for angle in angles}) == 1:
         return list(Fused.apply("sphere", len(xs), (prefixes,), *xs, *angles))
     return sphere_reference(xs, angles, prefixes)
 

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.fused import room
 from ropewalk.ops.launch import Side, dense, owner, power, steps
 from ropewalk.ops.turn.kernel import ROWS, item_rows, product
 
@@ -106,14 +107,14 @@ def turn_kernel(
 
 def sphere_fused(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `ropewalk.ops.sphere`."""
-    outs = [torch.empty_like(x) for x in xs]
+    outs = [room(x) for x in xs]
     launch(xs, outs, [None] * len(xs), angles, prefixes, back=False)
     return outs
 
 
 def sphere_back(dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
-    dxs = [torch.empty_like(dy) for dy in dys]
+    dxs = [room(dy) for dy in dys]
     return dxs + launch(dys, dxs, ys or [None] * len(dys), angles, prefixes, back=True)
 
 
@@ -126,7 +127,7 @@ def launch(xs, outs, ys, angles, prefixes, *, back):  # type: ignore[no-untyped-
         y, sums = x if y is None else dense(y), angle
         if wanted:
             shape = (side.samples, side.splits, *angle.shape[-4:], 3)
-            sums = torch.empty(shape, dtype=torch.float32, device=angle.device)
+            sums = (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=angle.device)
             totals.append(sums)
         moves = (steps(x), steps(out), steps(y), steps(angle, 2))
         packed.append((x, out, y, angle, sums, side.sizes(), *moves))

@@ -13,7 +13,7 @@ declare("turn", "SymInt[] prefixes")
 
 
 def _turn(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    if fits(xs, matrices) and xs[0].shape[-1] <= 128:
+    if fits(xs, matrices) and len({m.shape[-3:] for m in matrices}) == 1 and xs[0].shape[-1] <= 128:
         return list(Fused.apply("turn", len(xs), (prefixes,), *xs, *matrices))
     return turn_reference(xs, matrices, prefixes)
 

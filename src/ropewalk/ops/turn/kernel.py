@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.fused import room
 from ropewalk.ops.launch import Side, dense, owner, partial, power, steps, summed
 
 ROWS = 64
@@ -96,14 +97,14 @@ def turn_kernel(
 
 def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `ropewalk.ops.turn`."""
-    outs = [torch.empty_like(x) for x in xs]
+    outs = [room(x) for x in xs]
     launch(xs, outs, [None] * len(xs), matrices, prefixes, back=False)
     return outs
 
 
 def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
-    dxs = [torch.empty_like(dy) for dy in dys]
+    dxs = [room(dy) for dy in dys]
     return dxs + launch(dys, dxs, ys or [None] * len(dys), matrices, prefixes, back=True)
 
 
