@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import ropewalk as rw
+from ropewalk.ops.layout import exactly
 
 DOUBLE = {"rtol": 0, "atol": 1e-12}
 SOURCE = torch.Generator().manual_seed(1)
@@ -240,3 +241,34 @@ def test_entries_for_the_prefix_belong_to_a_layer():
     code = rw.Bias(rule=Product(), layers=5, **fields).prefixed(q=1, k=1)
     x = normal(1, 2, 4, 6)
     torch.testing.assert_close(code[3].scores(x, x)[:, 0, 0], code.prefix[3, :, 2], **DOUBLE)
+
+
+def test_a_rule_that_reads_its_table_twice_is_not_for_flex_attention():
+    swin, alibi = (rw.create(name, head_dim=6, heads=2, axes=2, size=(3, 5)) for name in ("swin-bias", "alibi"))
+    codes = [encoding(encoding.grid(3, 5)) for encoding in (swin, alibi)]
+    assert [code.sparing for code in codes] == [False, True]
+    q = normal(1, 2, 15, 6).float()
+    got = codes[0].score_mod(q, q)(torch.tensor(0.0), *(torch.tensor(i) for i in (0, 1, 2, 14)))
+    torch.testing.assert_close(got, codes[0].scores(q, q)[1, 2, 14], **DOUBLE)
+
+
+def test_a_bias_wants_queries_or_keys_at_their_places_alone_too():
+    code = rw.create("alibi", head_dim=6, heads=2)(torch.arange(3)).prefixed(k=1)
+    with pytest.raises(ValueError, match=r"q must be \(B, heads, 3, channels\), got \(1,\)"):
+        code.q(normal(1))
+    with pytest.raises(ValueError, match=r"k must be \(B, heads, 4, channels\), got \(1, 2, 3, 6\)"):
+        code.k(normal(1, 2, 3, 6))
+
+
+@pytest.mark.parametrize("before", ["highest", "high", "medium"])
+def test_products_are_in_full_float32_whatever_is_set(before):
+    torch.set_float32_matmul_precision(before)
+    try:
+        with exactly(torch.zeros(1)):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == before
+        with pytest.raises(KeyError), exactly(torch.zeros(1)):
+            raise KeyError
+        assert torch.get_float32_matmul_precision() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -517,3 +517,12 @@ def test_the_command_is_installed_and_dies_quietly():
     gone = subprocess.run([command, "list", "--json"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (gone.returncode, gone.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", ["list", "list --json", "show mixed"])
+def test_a_reader_that_goes_away_is_no_failed_check(words):
+    command = f"{sys.executable} -c 'import sys; from ropewalk.cli import main; sys.exit(main(sys.argv[1:]))' {words}"
+    script = f"{command} | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.returncode in (0, 141), done.stderr
+    assert "Traceback" not in done.stderr

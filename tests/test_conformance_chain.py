@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -140,17 +141,17 @@ def test_half_precision():
 
 def test_biases_add_up_and_a_basis_comes_first():
     """Three parts: what a part adds is of q and k as all parts have turned them."""
-    names = ("string-circulant", "transformer-xl", "alibi")
+    names = ("string-circulant", "t5-bias", "alibi")
     parts = [made(name, kv_heads=KV_HEADS, axes=1) for name in names]
     q, k = normal(BATCH, HEADS, 7, HEAD_DIM, seed=0), normal(BATCH, KV_HEADS, 7, HEAD_DIM, seed=1)
     places = normal(7, 1, seed=2)
-    turned_by, xl, distance = (part(places) for part in parts)
+    turned_by, table, distance = (part(places) for part in parts)
     q1, k1 = turned_by.qk(q, k)
     for order in ((0, 1, 2), (2, 1, 0)):
         code = rw.chain(*(parts[i] for i in order))(places)
         for actual, expected in zip(code.qk(q, k), (q1, k1), strict=True):
             assert_close(actual.detach(), expected.detach())
-        assert_close(code.scores(q1, k1).detach(), (xl.scores(q1, k1) + distance.scores(q1, k1)).detach())
+        assert_close(code.scores(q1, k1).detach(), (table.scores(q1, k1) + distance.scores(q1, k1)).detach())
 
 
 # What a chain is made of
@@ -230,7 +231,7 @@ def test_a_chain_may_be_a_part_of_a_chain():
     """Which is rebuilt from its config as well, and turns q and k only once too."""
     inner = rw.chain(simple("rope"), simple("alibi"))
     nested = rw.chain(inner, simple("t5-bias"))
-    flat = rw.chain(simple("rope"), simple("alibi"), nested.members[1])
+    flat = rw.chain(simple("rope"), simple("alibi"), nested.members[2])
     again = rw.create(**json.loads(json.dumps(nested.config())))
     again.load_state_dict(nested.state_dict())
     q, k = (normal(1, 2, 7, 12, seed=seed, dtype=torch.float32) for seed in (0, 1))
@@ -252,3 +253,41 @@ def test_parts_that_add_to_tokens_agree_on_width():
     shape = {"head_dim": 12, "heads": 2}
     with pytest.raises(ValueError, match=r"add to tokens must agree on width, got \[10, 24\]"):
         rw.chain(rw.create("sincos", **shape), rw.create("sincos", **shape, width=10))
+
+
+def parts(*names, **options):
+    return [rw.create(name, head_dim=12, heads=2, **options) for name in names]
+
+
+def test_a_chain_of_chains_is_one_chain():
+    rope, alibi, sincos = parts("rope", "alibi", "sincos")
+    whole = rw.chain(rw.chain(rope, alibi), sincos)
+    assert list(whole.members) == [rope, alibi, sincos]
+    with pytest.raises(ValueError, match="one part of a chain may turn q and k, got rope, xpos"):
+        rw.chain(rw.chain(rope, alibi), *parts("xpos"))
+
+
+def test_terms_that_know_content_must_not_see_turned_queries():
+    with pytest.raises(ValueError, match="must not see them turned: they were not relative, got rope, transformer-xl"):
+        rw.chain(*parts("transformer-xl", "rope"))
+
+
+def test_a_chain_refuses_a_shape_that_its_parts_do_not_have():
+    for wrong in ({"head_dim": 99}, {"heads": 7}, {"layers": 2}, {"size": (3,)}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(
+            ValueError, match=rf"the parts of this chain have {name}=.*, got {name}={re.escape(repr(value))}"
+        ):
+            rw.create("chain", parts=parts("rope", "alibi"), **wrong)
+    with pytest.raises(TypeError, match="chain has no option bogus; it takes head_dim"):
+        rw.create("chain", parts=parts("rope", "alibi"), bogus=3)
+    with pytest.raises(ValueError, match="a chain has at least two parts, got 0"):
+        rw.create("chain", head_dim=12)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_the_repr_of_a_chain_has_its_axes(axes):
+    whole = rw.chain(*parts("mixed", "alibi", axes=axes))
+    assert f"axes={axes}" in repr(whole)
+    assert whole.traits.reach == 1e6
+    assert rw.chain(*parts("none", "mixed", axes=axes)).traits.reach == 1e6

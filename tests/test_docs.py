@@ -165,8 +165,8 @@ def test_the_random_start_of_a_figure_is_the_same_every_time():
 
 def test_claims_are_in_the_words_of_the_traits():
     said = gallery.facts(rw.ALiBi)
-    assert "scores fall as the key moves away" in said
-    assert "scores fall as the key moves away" not in gallery.facts(rw.Mixed)
+    assert "what it adds to the logits falls as the key moves away" in said
+    assert "what it adds to the logits falls as the key moves away" not in gallery.facts(rw.Mixed)
     assert "q and k keep their norms" not in gallery.facts(rw.XPos)
     assert "| column only:" in gallery.facts(rw.Spherical)
 

@@ -121,3 +121,28 @@ def test_refusals_say_what_was_wanted_and_what_came(name, options, words):
 def test_numbers_of_other_libraries_are_numbers():
     numpy = pytest.importorskip("numpy", reason="numpy comes with the dev extra")
     assert rw.create("rope", head_dim=numpy.int64(16)).config()["head_dim"] == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("golden", {"fastest": 0.1, "slowest": 20.0}, "slowest must not exceed fastest, got 20.0 and 0.1"),
+        ("golden", {"still": "x"}, "still must be a number not below zero, got 'x'"),
+        ("golden", {"still": 0.99}, "still must leave one of the 6 pairs to turn, got 0.99"),
+        ("dinov3", {"min_period": 3.0, "max_period": 2.0}, "min_period must not exceed max_period, got 3.0 and 2.0"),
+        ("dinov3", {"min_period": -1.0, "max_period": 2.0}, "min_period must be a number above zero, got -1.0"),
+        ("dinov3", {"min_period": 1.0}, "give base, or min_period and max_period, got None, 1.0 and None"),
+        ("mrope", {"sections": (1, 2, 2)}, r"three numbers that make 6 pairs, got \(1, 2, 2\)"),
+        ("mrope", {"sections": (3, 3, 3), "variant": "qwen3-vl"}, r"make at most 6 pairs, got \(3, 3, 3\)"),
+        ("string-cayley", {"std": -1.0}, "std must be a number not below zero, got -1.0"),
+        ("swin-bias", {"size": (3, 5), "coordinates": "unit"}, "coordinates must be 'index', got 'unit'"),
+        ("learned-ape", {"size": (3, 5), "coordinates": "pi"}, "coordinates must be 'index', got 'pi'"),
+        ("swin-bias", {}, "swin-bias needs the size of its grid, 2 numbers, got size=None"),
+        ("transformer-xl", {"width": 7}, "width must be even, got 7"),
+        ("string-circulant", {"head_dim": 2}, "head_dim of 3 or more, got 2"),
+        ("xpos", {"gamma": 0}, "gamma must be a number above zero, got 0"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused_in_words(name, options, words):
+    with pytest.raises(ValueError, match=words):
+        rw.create(name, **{"head_dim": 12, **options})

@@ -235,12 +235,6 @@ def test_percentages_of_comrope():
     assert min(abs(percent - 1.6) for percent in pairs) > 0.1
 
 
-def test_what_a_summary_quotes():
-    assert papers.percentages.holders(64.54) == ["LieRE, σ = 0, at 256²"]
-    assert papers.percentages.holders(65.95) == ["LD, σ = 1, at 256²"]
-    assert papers.percentages.holders(64.08) == papers.percentages.holders(51.91) == []
-
-
 def test_spherical_in_the_tables():
     assert papers.results.behind("spherical, fixed") == pytest.approx((1.5, 1.0))
     assert papers.results.behind("spherical, learned") == pytest.approx((0.6, 0.0))

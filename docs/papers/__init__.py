@@ -31,6 +31,22 @@ ropewalk or with a few lines that do the same, and says what ropewalk does inste
 of most published files nobody outside can tell whether the runs of the paper were made with them.
 """
 
+SOURCES = """
+## Sources
+
+Papers: [RoFormer](https://arxiv.org/abs/2104.09864), [YaRN](https://arxiv.org/abs/2309.00071),
+[Heo et al.](https://arxiv.org/abs/2403.13298), [LieRE](https://arxiv.org/abs/2406.10322),
+[Barbero et al.](https://arxiv.org/abs/2410.06205), [ComRoPE](https://arxiv.org/abs/2506.03737),
+[van de Geijn et al.](https://arxiv.org/abs/2511.08368).
+
+Files, as they stood in 2026: [rope-vit](https://github.com/naver-ai/rope-vit),
+[LieRE](https://github.com/StanfordMIMI/LieRE) (`models/vit.py`, the loop since commit 8d4c6f6),
+[ComRoPE](https://github.com/Longin-Yu/ComRoPE) (`model.py`), [CARE](https://github.com/ChasevdG/CARE) (spherical, uniform,
+axial RoPE), [yarn](https://github.com/jquesnelle/yarn), [dinov3](https://github.com/facebookresearch/dinov3),
+[minimind](https://github.com/jingyaogong/minimind) (commits 4e35fb9 and 151fdf7). The article on RoPE has no lasting address
+that we know of; minimind's lines are what can be looked up.
+"""
+
 
 def write(folder: Path) -> None:
     """Write papers.md into a folder, and its figures, light and dark, into the folder papers in it."""
@@ -39,7 +55,7 @@ def write(folder: Path) -> None:
     for finding in findings:
         _draw(finding, folder / "papers")
     parts = [OPENING.lstrip(), table(HEADER, [finding.line() for finding in findings]) + "\n"]
-    parts += [finding.section(place) for place, finding in enumerate(findings, start=1)]
+    parts += [finding.section(place) for place, finding in enumerate(findings, start=1)] + [SOURCES.lstrip()]
     (folder / "papers.md").write_text("\n".join(parts), encoding="utf-8")
 
 

@@ -188,5 +188,9 @@ def _console(*, stderr: bool = False) -> "Console":
     """Plain words, wrapped by the terminal. A pipe has no width: what goes there has a line to itself."""
     from rich.console import Console
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:  # Rich would end the program as if a check had failed.
+            raise BrokenPipeError
+
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1000
-    return Console(stderr=stderr, width=wide, markup=False, highlight=False, soft_wrap=True)
+    return Piped(stderr=stderr, width=wide, markup=False, highlight=False, soft_wrap=True)

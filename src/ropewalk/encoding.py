@@ -26,7 +26,7 @@ class Traits:
     learned    it has parameters
     oblique    some channels answer to a mixture of axes
     isotropic  permuting the axes changes nothing
-    monotone   scores fall as the key moves away
+    monotone   what it adds to the logits falls as the key moves away
     signed     negative positions are as good as positive ones
     reach      the largest |position| up to which its float32 arithmetic keeps every other promise
     rounding   how many times 2^-23 of the angles that it turns its float32 arithmetic may be off
@@ -290,7 +290,9 @@ def positive_number(name: str, value: float) -> float:
 
 def not_negative(name: str, value: float) -> float:
     """`value` as a float if it is finite and not below zero."""
-    return 0.0 if value == 0 else positive_number(name, value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
+        raise ValueError(f"{name} must be a number not below zero, got {value!r}")
+    return float(value)
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ropewalk.code import Chain, Code, Offset
+from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
 
@@ -53,67 +53,71 @@ def chain(*encodings: Encoding) -> "Chained":
 class Chained(Encoding):
     """Several encodings in turn, as one: mixed RoPE with a learned absolute embedding, RoPE with ALiBi, …
 
-    parts  Encodings, or their options with their names, as `config()` has them; at least two, of which one may turn.
+    parts  Encodings, or their options with their names, as `config()` has them; at least two, of which one may turn. The
+           parts of a chain among them are parts of this one.
     """
 
     name = "chain"
     paper = "arXiv:2403.13298"
+    default_axes = 0  # none of its own: it has those of its parts
 
-    def __init__(self, *, parts: Sequence[Encoding | Mapping[str, Any]], **shape: Any) -> None:
-        given = {name: value for name, value in shape.items() if name != "variant" and value is not None}
-        if len(parts) < 2:
-            raise ValueError(f"a chain has at least two parts, got {len(parts)}")
-        members: list[Encoding] = []
-        for part in parts:
-            if not isinstance(part, Encoding | Mapping):
-                raise TypeError(f"a part of a chain must be an encoding, or its name and options, got {part!r}")
-            members.append(part if isinstance(part, Encoding) else create(**{**given, **part}))
-            given["axes"] = members[0].axes
+    def __init__(self, *, parts: Sequence[Encoding | Mapping[str, Any]] = (), **shape: Any) -> None:
+        members = _members(parts, {name: value for name, value in shape.items() if name in COMMON and value is not None})
         common = {name: _agreed(name, members) for name in COMMON}
-        super().__init__(variant=shape.get("variant"), **common)
+        for name, value in shape.items():
+            if name in COMMON and value is not None and common[name] != (tuple(value) if name == "size" else value):
+                raise ValueError(f"the parts of this chain have {name}={common[name]!r}, got {name}={value!r}")
+        super().__init__(**{**shape, **common})
         self.members = nn.ModuleList(members)
-        widths = {getattr(member, "width") for member in members if isinstance(self._alone(member), Offset)}  # noqa: B009
-        if len(widths) > 1:
-            raise ValueError(f"parts of a chain that add to tokens must agree on width, got {sorted(widths)}")
-        turning = [name for member in members for name in _turning(member)]
+        self._check()
+
+    def _check(self) -> None:
+        codes = self._codes()
+        turning = [member.name for member, code in codes if code.rotary]
+        content = [member.name for member, code in codes if isinstance(code, ContentBias)]
         if len(turning) > 1:
             raise ValueError(f"one part of a chain may turn q and k, got {', '.join(turning)}")
+        if turning and content:
+            names = ", ".join(turning + content)
+            raise ValueError(f"terms that know q and k must not see them turned: they were not relative, got {names}")
+        widths = {code.offset.shape[-1] for _, code in codes if isinstance(code, Offset)}
+        if len(widths) > 1:
+            raise ValueError(f"parts of a chain that add to tokens must agree on width, got {sorted(widths)}")
+
+    def _codes(self) -> list[tuple[Encoding, Code]]:
+        """Each member with its code for one token."""
+        return [(member, member(member.grid(*[1] * self.axes))) for member in self._parts()]
 
     @property
     def parts(self) -> list[dict[str, Any]]:
         """The name and options of each part, but for those that all have in common."""
-        configs = [member.config() for member in self._members()]
+        configs = [member.config() for member in self._parts()]
         return [{name: value for name, value in config.items() if name not in COMMON} for config in configs]
 
     @property
     def width(self) -> int:
         """Channels of a token: what a part that adds to tokens has, or heads · head_dim."""
-        adding = [member for member in self._members() if isinstance(self._alone(member), Offset)]
-        return next((getattr(member, "width") for member in adding), self.heads * self.head_dim)  # noqa: B009
-
-    def _alone(self, member: Encoding) -> Code:
-        """A member's code for one token."""
-        return member(member.grid(*[1] * self.axes))
+        widths = [code.offset.shape[-1] for _, code in self._codes() if isinstance(code, Offset)]
+        return widths[0] if widths else self.heads * self.head_dim
 
     def initial(self) -> dict[str, Tensor]:
         return {}
 
     def reset_parameters(self) -> None:
-        for member in self._members():
+        for member in self._parts():
             member.reset_parameters()
 
     def init_non_persistent_buffers(self) -> None:
-        for member in self._members():
+        for member in self._parts():
             member.init_non_persistent_buffers()
 
     def encode(self, q: Tensor, k: Tensor | None) -> Chain:
-        return Chain(layers=self.layers, codes=tuple(member.encode(q, k) for member in self._members()))
+        return Chain(layers=self.layers, codes=tuple(member.encode(q, k) for member in self._parts()))
 
     @property
     def traits(self) -> Traits:
-        each = [member.traits for member in self._members()]
-        biased = [self._alone(member).biased for member in self._members()]
-        falling = [traits.monotone for traits, adds in zip(each, biased, strict=True) if adds]
+        each = [member.traits for member in self._parts()]
+        falling = [member.traits.monotone for member, code in self._codes() if code.biased]
         return Traits(
             axes=self.axes,
             relative=tuple(all(axis) for axis in zip(*(traits.relative for traits in each), strict=True)),
@@ -123,15 +127,15 @@ class Chained(Encoding):
             isotropic=all(traits.isotropic for traits in each),
             monotone=bool(falling) and all(falling),
             signed=all(traits.signed for traits in each),
-            reach=min(traits.reach for traits in each),
+            reach=min((traits.reach for traits in each if traits.reach), default=0.0),
             rounding=max(traits.rounding for traits in each),
             anchored=any(traits.anchored for traits in each),
         )
 
     def summary(self) -> str:
-        return " + ".join(member.summary() for member in self._members())
+        return " + ".join(member.summary() for member in self._parts())
 
-    def _members(self) -> list[Encoding]:
+    def _parts(self) -> list[Encoding]:
         return [member for member in self.members if isinstance(member, Encoding)]
 
     @classmethod
@@ -140,13 +144,21 @@ class Chained(Encoding):
         yield cls(parts=[{"name": "rope"}, {"name": "alibi"}], head_dim=12, heads=4, kv_heads=2, layers=2)
         three = ({"name": "string-cayley"}, {"name": "swin-bias"}, {"name": "sincos"})
         yield cls(parts=three, head_dim=12, heads=2, size=(3, 5))
+        yield cls(parts=[{"name": "alibi"}, {"name": "transformer-xl"}], head_dim=12, heads=2)
 
 
-def _turning(member: Encoding) -> list[str]:
-    """The names of those that turn q and k: itself, or parts of it."""
-    if isinstance(member, Chained):
-        return [name for part in member._members() for name in _turning(part)]
-    return [member.name] if member.traits.rotary else []
+def _members(parts: Sequence[Encoding | Mapping[str, Any]], shape: dict[str, Any]) -> list[Encoding]:
+    """The parts as encodings, chains taken apart; those without axes of their own have the first one's."""
+    members: list[Encoding] = []
+    for part in parts:
+        if not isinstance(part, Encoding | Mapping):
+            raise TypeError(f"a part of a chain must be an encoding, or its name and options, got {part!r}")
+        made = part if isinstance(part, Encoding) else create(**{**shape, **part})
+        members += made._parts() if isinstance(made, Chained) else [made]
+        shape = {"axes": members[0].axes, **shape}
+    if len(members) < 2:
+        raise ValueError(f"a chain has at least two parts, got {len(members)}")
+    return members
 
 
 def _agreed(name: str, members: Sequence[Encoding]) -> Any:

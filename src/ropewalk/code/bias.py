@@ -18,8 +18,10 @@ class Bias(Code):
 
     The rule works element by element: it gets the index of a head and the coordinates of a query and of a key, one
     tensor an axis, all broadcastable. So the same rule fills a dense bias and serves flex attention, which never
-    builds one. Where the query or the key is of the prefix, `prefix` is added instead: its entry 0 if only the query is,
-    1 if only the key is, 2 if both are; without it, nothing.
+    builds one; unless it reads the table more than once, which flex attention cannot: then it is not `flexible`.
+
+    Where the query or the key is of the prefix, `prefix` is added instead: its entry 0 if only the query is, 1 if only the
+    key is, 2 if both are; without it, nothing.
     """
 
     rule: Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], Tensor] = field(metadata=STATIC)
@@ -27,6 +29,7 @@ class Bias(Code):
     q_positions: Tensor  # ([B] n A)
     k_positions: Tensor  # ([B] m A)
     prefix: Tensor | None = None  # ([L] h 3)
+    flexible: bool = field(default=True, metadata=STATIC)
 
     @property
     def biased(self) -> bool:
@@ -34,14 +37,22 @@ class Bias(Code):
 
     @property
     def sparing(self) -> bool:
-        return True
+        return self.flexible
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        self._check(q.shape, k.shape)
+        self._check(q=q, k=k)
         return q, k
 
+    def q(self, q: Tensor) -> Tensor:
+        self._check(q=q)
+        return q
+
+    def k(self, k: Tensor) -> Tensor:
+        self._check(k=k)
+        return k
+
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        self._check(q.shape, k.shape)
+        self._check(q=q, k=k)
         head = torch.arange(q.shape[1], device=self.table.device) // (q.shape[1] // self.table.shape[0])
         queries = list(self.q_positions[..., None, :, None, :].unbind(-1))  # ([B] 1 n 1)
         keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
@@ -53,9 +64,12 @@ class Bias(Code):
         return self._around_prefix(bias, head[:, None, None], i[:, None] < self.q_prefix, j < self.k_prefix)
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
-        self._check(q.shape, k.shape)
-        if 0 in (self.q_positions.shape[-2], self.k_positions.shape[-2]):
-            return super().score_mod(q, k) if self.prefix is None else _indexed(self.scores(q, k))
+        self._check(q=q, k=k)
+        empty = 0 in (self.q_positions.shape[-2], self.k_positions.shape[-2])
+        if empty and self.prefix is None:
+            return None
+        if empty or not self.flexible:
+            return _indexed(self.scores(q, k))
         group = q.shape[1] // self.table.shape[0]
         both = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
         # Flex attention takes plain tensors and no index but tensors: one line of coordinates an axis.
@@ -84,14 +98,16 @@ class Bias(Code):
         prefix = None if self.prefix is None else self.prefix[layer]
         return replace(self, layers=None, table=self.table[layer], prefix=prefix)
 
-    def _check(self, q: torch.Size, k: torch.Size) -> None:
+    def _check(self, **xs: Tensor) -> None:
         self._one_layer()
-        for name, shape, positions in (("q", q, self.q_positions), ("k", k, self.k_positions)):
-            batch, tokens = batch_of(positions.shape[:-2]), getattr(self, f"{name}_prefix") + positions.shape[-2]
-            if len(shape) != 4 or shape[2] != tokens or (batch is not None and shape[0] != batch):
-                raise ValueError(f"{name} must be ({or_any(batch)}, heads, {tokens}, channels), got {tuple(shape)}")
-        if not self._fits("q", self.table.shape[0], q[1]):
-            raise ValueError(f"q must have {self._wanted('q', self.table.shape[0])}, got {q[1]}")
+        for side, x in xs.items():
+            positions = getattr(self, f"{side}_positions")
+            batch, tokens = batch_of(positions.shape[:-2]), getattr(self, f"{side}_prefix") + positions.shape[-2]
+            if x.ndim != 4 or x.shape[2] != tokens or (batch is not None and x.shape[0] != batch):
+                raise ValueError(f"{side} must be ({or_any(batch)}, heads, {tokens}, channels), got {tuple(x.shape)}")
+        rows = self.table.shape[0]
+        if "q" in xs and not self._fits("q", rows, xs["q"].shape[1]):
+            raise ValueError(f"q must have {self._wanted('q', rows)}, got {xs['q'].shape[1]}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

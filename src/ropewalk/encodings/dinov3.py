@@ -51,7 +51,10 @@ class DINOv3(Waves):
         if (None in ends) != (ends == (None, None)) or (base is not None and None not in ends):
             raise ValueError(f"give base, or min_period and max_period, got {base}, {min_period} and {max_period}")
         self.base = positive_number("base", 100.0 if base is None else base) if ends == (None, None) else None
-        self.min_period, self.max_period = (end if end is None else positive_number("period", end) for end in ends)
+        self.min_period = None if min_period is None else positive_number("min_period", min_period)
+        self.max_period = None if max_period is None else positive_number("max_period", max_period)
+        if self.min_period is not None and self.max_period is not None and self.min_period > self.max_period:
+            raise ValueError(f"min_period must not exceed max_period, got {min_period} and {max_period}")
         if self.head_dim < 2 * self.axes:
             raise ValueError(f"dinov3 needs 2 channels an axis, head_dim of {2 * self.axes} or more, got {self.head_dim}")
         self.build(learned=False)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Traits, positive_number
+from ropewalk.encoding import Traits, not_negative, positive_number
 from ropewalk.rotary import PairShape, Waves
 
 
@@ -40,11 +40,13 @@ class Golden(Waves):
     ) -> None:
         super().__init__(**shape)
         self.fastest, self.slowest = positive_number("fastest", fastest), positive_number("slowest", slowest)
-        self.still = still
-        if not 0 <= still < 1:
-            raise ValueError(f"still must be a fraction of the pairs, from 0 to below 1, got {still!r}")
+        self.still = not_negative("still", still)
+        if self.slowest > self.fastest:
+            raise ValueError(f"slowest must not exceed fastest, got {slowest} and {fastest}")
         if self.head_dim < 2:
             raise ValueError(f"golden needs a pair of channels, got head_dim={self.head_dim}")
+        if round(self.still * (self.head_dim // 2)) >= self.head_dim // 2:
+            raise ValueError(f"still must leave one of the {self.head_dim // 2} pairs to turn, got {still}")
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
@@ -60,7 +62,7 @@ class Golden(Waves):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, oblique=self.axes > 1)
+        return replace(super().traits, oblique=self.axes > 1, rounding=(self.axes + 1) / 2)
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

@@ -47,6 +47,8 @@ class LearnedAPE(Encoding):
         super().__init__(**shape)
         if self.size is None:
             raise ValueError(f"learned-ape needs the size of its table, {self.axes} numbers, got size=None")
+        if self.coordinates != "index":
+            raise ValueError(f"learned-ape counts patches: coordinates must be 'index', got {self.coordinates!r}")
         self.width = self.heads * self.head_dim if width is None else positive("width", width)
         self.interpolation = one_of("interpolation", interpolation, ("bilinear", "bicubic"))
         self.outside = one_of("outside", outside, ("error", "clamp"))

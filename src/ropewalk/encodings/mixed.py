@@ -69,7 +69,7 @@ class Mixed(Waves):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, oblique=self.axes > 1)
+        return replace(super().traits, oblique=self.axes > 1, rounding=max(1.0, self.axes / 2))
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

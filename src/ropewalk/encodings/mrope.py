@@ -39,7 +39,7 @@ class MRoPE(Waves):
         "qwen3-vl": {"coordinates": "index", "base": 5e6, "sections": (24, 20, 20), "alternating": True},
     }
 
-    frequency: Tensor
+    wave: Tensor
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class MRoPE(Waves):
         pairs, total = self.head_dim // 2, sum(self.sections)
         wrong = total > pairs if self.setting("alternating") else total != pairs
         if len(self.sections) != 3 or wrong:
-            raise ValueError(f"sections must be three numbers that make {pairs} pairs, got {self.sections}")
+            most = "at most " if self.setting("alternating") else ""
+            raise ValueError(f"sections must be three numbers that make {most}{pairs} pairs, got {self.sections}")
         self.build(learned=False)
 
     def _proportional(self) -> tuple[int, ...]:
@@ -67,13 +68,11 @@ class MRoPE(Waves):
         return pairs - rows - columns, rows, columns
 
     def initial(self) -> dict[str, Tensor]:
-        return {"frequency": spectra.geometric(self.head_dim // 2, self.base)[None]}
+        along = torch.eye(3, dtype=torch.float64, device="cpu")[self._axes()]
+        return {"wave": (spectra.geometric(self.head_dim // 2, self.base).unsqueeze(-1) * along)[None]}
 
     def waves(self) -> Tensor:
-        chosen = torch.zeros(len(self._axes()), 3, dtype=self.frequency.dtype, device=self.frequency.device)
-        for pair, axis in enumerate(self._axes()):
-            chosen[pair, axis] = 1
-        return self.frequency.unsqueeze(-1) * chosen
+        return self.wave
 
     def _axes(self) -> list[int]:
         """The axis of each pair."""

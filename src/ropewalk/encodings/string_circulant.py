@@ -6,7 +6,7 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Traits, flag, positive_number
+from ropewalk.encoding import Traits, flag, not_negative
 from ropewalk.rotary import BasedWaves, PairShape, gaussian
 
 
@@ -31,14 +31,13 @@ class StringCirculant(BasedWaves):
     name = "string-circulant"
     paper = "arXiv:2502.02562"
     default_axes = 2
-    variants = {"standard": {"coordinates": "index"}}
 
     coefficient: Tensor
     fourier: Tensor
 
     def __init__(self, *, std: float = 0.05, shared: bool = False, **shape: Unpack[PairShape]) -> None:
         super().__init__(**shape)
-        self.std, self.shared = positive_number("std", std), flag("shared", shared)
+        self.std, self.shared = not_negative("std", std), flag("shared", shared)
         if self.head_dim < 3:
             raise ValueError(f"string-circulant needs a mode that turns, head_dim of 3 or more, got {self.head_dim}")
         self.build(learned=True, fixed=("fourier",))

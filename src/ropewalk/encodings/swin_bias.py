@@ -45,9 +45,11 @@ class SwinBias(Encoding):
     entries it is linear, so that positions need not be whole and `grid(…, resolution="rescale")` reads it at another
     resolution.
 
-    Beware: a larger grid has differences that no entry holds. By default they are an error, because the nearest entry
-    was never trained for them. The table grows with the grid, not with the width: 2,187 numbers a layer for a 14 x 14
-    ViT with three heads. Swin uses it inside windows; shifted windows need a mask, which is yours.
+    Beware: a larger grid has differences that no entry holds. From the size of the grid on they are by default an error,
+    because the nearest entry was never trained for them; the last patch of a rescaled image may lie less than that beyond
+    the outermost entry, which then holds for it. The table grows with the grid, not with the width: 2,187 numbers a layer
+    for a 14 x 14 ViT with three heads. Attention gets a dense (H, N, M) bias. Swin uses it inside windows; shifted
+    windows need a mask, which is yours.
 
     size         The training grid or window, one number an axis: needed.
     class_token  Prefix tokens get three learned numbers a head, as in BEiT: for a prefix query and a token, for a token's
@@ -67,6 +69,8 @@ class SwinBias(Encoding):
         super().__init__(**shape)
         if self.size is None:
             raise ValueError(f"swin-bias needs the size of its grid, {self.axes} numbers, got size=None")
+        if self.coordinates != "index":
+            raise ValueError(f"swin-bias counts patches: coordinates must be 'index', got {self.coordinates!r}")
         self.class_token = flag("class_token", class_token)
         self.outside = one_of("outside", outside, ("error", "clamp"))
         self.rule = Lookup(clamp=self.outside == "clamp")
@@ -84,7 +88,15 @@ class SwinBias(Encoding):
         if self.outside == "error" and readable(q) and readable(k):
             self._check(q, k)
         prefix = self.prefix if self.class_token else None
-        return Bias(layers=self.layers, rule=self.rule, table=self.table, q_positions=q, k_positions=k, prefix=prefix)
+        return Bias(
+            layers=self.layers,
+            rule=self.rule,
+            table=self.table,
+            q_positions=q,
+            k_positions=k,
+            prefix=prefix,
+            flexible=False,
+        )
 
     def _check(self, q: Tensor, k: Tensor) -> None:
         if not (q.numel() and k.numel()):

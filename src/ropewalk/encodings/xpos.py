@@ -21,7 +21,7 @@ class XPos(Waves):
     A score has the factor ζ_i^((m - n)/scale_base): below 1 for keys that lie behind. It is relative, but norms change.
 
     Beware: it is made for causal attention. Keys ahead of the query grow instead of fading. Gains are counted from
-    position 0 and reach e^(±m ln(1/ζ_0)/scale_base), e^40 at m = 16,384 with the defaults: float16 overflows at about 4,500,
+    position 0 and reach e^(±m ln(1/ζ_0)/scale_base), e^40 at m = 16,384 with the defaults: float16 overflows at about 4,000,
     and longer contexts want positions counted from their middle, which changes no score.
 
     base        Of the frequencies, 10,000.
@@ -73,8 +73,8 @@ class XPos(Waves):
 
     @property
     def traits(self) -> Traits:
-        slowest = math.log((1 + self.gamma) / self.gamma) / self.scale_base
-        return replace(super().traits, isometric=False, reach=min(40 / slowest, 1e6))
+        soonest = math.log((1 + self.gamma) / self.gamma) / self.scale_base
+        return replace(super().traits, isometric=False, reach=min(40 / soonest, 1e6))
 
     @classmethod
     def examples(cls) -> Iterator[Self]:

@@ -20,7 +20,7 @@ BELOW = ("class", "paper", "variants")  # what goes to a second line where there
 
 
 def listing(rows: list[dict[str, Any]], *, width: int) -> list[str]:
-    """The table in lines no wider than `width`: a line for each encoding if they fit, else two."""
+    """The table in lines no wider than `width`, or than its columns need: a line for each encoding if they fit, else two."""
     cells = [_cells(row) for row in rows]
     wide = _columns([HEADS, *cells], list(HEADS), between=2)
     if max(map(len, wide)) <= width:
@@ -48,7 +48,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     return {
         "name": row["name"],
         "class": row["class"],
-        "axes": f"{default} (any)" if most is None else f"{default} (to {most})" if most > 1 else str(default),
+        "axes": f"{default} (any)" if most is None else f"{default} (to {most})" if most > default else str(default),
         "relative": ", ".join(map(_yes, row["relative"][:1] if same else row["relative"])),
         "oblique": _yes(row["oblique"]),
         "needs": _yes(row["needs_learning"]),

@@ -1,7 +1,7 @@
 """How ops see tensors: the tokens left alone, the heads that share a table, the channels touched, the precision."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -12,10 +12,24 @@ def widened(table: Tensor) -> Tensor:
     return table.to(torch.promote_types(table.dtype, torch.float32))
 
 
-def exactly(like: Tensor) -> contextlib.AbstractContextManager[None]:
-    """A context in which autocast leaves products alone, on any device that has autocast at all."""
-    device = like.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else contextlib.nullcontext()
+@contextlib.contextmanager
+def exactly(like: Tensor) -> Iterator[None]:
+    """A context in which products are as exact as their dtype: no autocast, and no TF32 whatever is set.
+
+    Compiled code reads the setting of TF32 when it runs, which no context reaches.
+    """
+    device, before = like.device.type, torch.get_float32_matmul_precision()
+    autocast = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else contextlib.nullcontext()
+    if before == "highest":
+        with autocast:
+            yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with autocast:
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def turn_part(x: Tensor, prefix: int, heads: int, width: int, turn: Callable[[Tensor], Tensor]) -> Tensor:

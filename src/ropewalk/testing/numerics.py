@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ropewalk.code import ContentBias, Offset
 from ropewalk.encoding import Encoding
+from ropewalk.factory import Chained
 from ropewalk.testing.case import Logits, exponential, generators, points, ready, single, turns
 
 ULP = 2.0**-23
@@ -36,6 +37,8 @@ def _directions(encoding: Encoding, seed: int) -> Tensor:
 
 def _compare(narrow: Encoding, wide: Encoding, p: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Pairs of a float32 and a float64 result, with the bound on their difference."""
+    if isinstance(narrow, Chained) and isinstance(wide, Chained):
+        return [row for pair in zip(narrow.members, wide.members, strict=True) for row in _compare(*pair, p)]  # type: ignore[arg-type]
     mine, exact = narrow(p), wide(p.double())
     if mine.rotary:
         matrices = exponential(wide, p.double())
