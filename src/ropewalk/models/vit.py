@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ropewalk.attention import attend
 from ropewalk.code import Code
-from ropewalk.encoding import Encoding, one_of, positive, positives
+from ropewalk.encoding import one_of, positive, positives
 from ropewalk.factory import create
 
 PRESETS = {
@@ -60,13 +60,18 @@ class ViT(nn.Module):
         super().__init__()
         chosen = PRESETS[one_of("preset", preset, PRESETS)]
         width, depth, heads = (
-            positive(n, chosen[n] if given is None else given) for n, given in (("width", width), ("depth", depth), ("heads", heads))
+            positive(n, chosen[n] if given is None else given)
+            for n, given in (("width", width), ("depth", depth), ("heads", heads))
         )
         self.axes, self.pool = len(size), one_of("pool", pool, ("mean", "class"))
         self.patch = positives("patch", (patch,) * self.axes if isinstance(patch, int) else tuple(patch))
         if not 0 <= drop_path < 1 or registers < 0:
             raise ValueError(f"drop_path must be in [0, 1) and registers not negative, got {drop_path} and {registers}")
-        if self.axes not in (2, 3) or len(self.patch) != self.axes or any(n % p for n, p in zip(size, self.patch, strict=True)):
+        if (
+            self.axes not in (2, 3)
+            or len(self.patch) != self.axes
+            or any(n % p for n, p in zip(size, self.patch, strict=True))
+        ):
             raise ValueError(f"size must be 2 or 3 multiples of the patch, got {tuple(size)} and {self.patch}")
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
@@ -124,7 +129,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.drop_path, self.dropout, self.dropping = heads, drop_path, dropout, drop_path > 0
-        self.register_buffer("keep", torch.tensor(1 - drop_path), persistent=False)  # a number would be compiled for each block
+        self.register_buffer(
+            "keep", torch.tensor(1 - drop_path), persistent=False
+        )  # a number would be compiled for each block
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, int(ratio * width)), nn.Linear(int(ratio * width), width)

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+
 class Side:
     """The work on x (B H N D) with a table of `trailing` dimensions after n, in blocks of `rows` tokens.
 

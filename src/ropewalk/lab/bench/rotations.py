@@ -10,7 +10,10 @@ from ropewalk import ops
 from ropewalk.lab.bench.clock import called, device, replayed
 from ropewalk.lab.bench.peers import peers
 
-SHAPES = {"4 x 8192 tokens, 32 + 8 heads of 128": (4, 8192, 32, 8, 128), "256 x 196 tokens, 6 + 6 heads of 64": (256, 196, 6, 6, 64)}
+SHAPES = {
+    "4 x 8192 tokens, 32 + 8 heads of 128": (4, 8192, 32, 8, 128),
+    "256 x 196 tokens, 6 + 6 heads of 64": (256, 196, 6, 6, 64),
+}
 SMALL = {"1 x 64 tokens, 4 + 2 heads of 32": (1, 64, 4, 2, 32)}
 
 
@@ -52,7 +55,9 @@ def _row(
     """The figure of a contender, or a refusal if its output is wrong."""
     before = tuple(x.double() for x in pair)
     error = _error(work(), before, angle, interleaved)
-    if error > 2.0**-6:  # rounding in bfloat16 is at most 2^-9 of a number; those who multiply in it are off a few times that
+    if (
+        error > 2.0**-6
+    ):  # rounding in bfloat16 is at most 2^-9 of a number; those who multiply in it are off a few times that
         yield {"name": name, "refused": f"its output is off by {error:.3g} of the norm"}
         return
     speed, eager = moved / replayed(work) / 1e6, called(work)

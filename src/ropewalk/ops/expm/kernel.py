@@ -102,5 +102,7 @@ def _run(kernel, *given):  # type: ignore[no-untyped-def]
     width = next(w for w in (16, 32, 64) if size <= w)
     packed, count = width // size, out.numel() // (size * size)
     if count:
-        kernel[(triton.cdiv(count, packed),)](*given, out, count, size, packed, width, num_warps={16: 1, 32: 2, 64: 4}[width])
+        kernel[(triton.cdiv(count, packed),)](
+            *given, out, count, size, packed, width, num_warps={16: 1, 32: 2, 64: 4}[width]
+        )
     return out

@@ -9,7 +9,6 @@ Backward needs outputs, not inputs. Let y = g R(t) x for a pair, with a gain g t
 dL/dx = g R(t)ᵀ dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anyway.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,7 +25,9 @@ def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interlea
     """Both members of each pair in float32, from rows of x."""
     if interleaved:
         channels = tl.arange(0, 2 * width)
-        tile = tl.load(x + rows[:, None] + channels[None, :], mask=mask[:, None] & (channels < 2 * pairs)[None, :], other=0.0)
+        tile = tl.load(
+            x + rows[:, None] + channels[None, :], mask=mask[:, None] & (channels < 2 * pairs)[None, :], other=0.0
+        )
         a, b = tl.split(tl.reshape(tile, (rows.shape[0], width, 2)))
     else:
         channels = tl.arange(0, width)
@@ -124,7 +125,12 @@ def rotate_fused(
 
 
 def rotate_back(
-    dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+    dys: list[Tensor],
+    ys: list[Tensor],
+    angles: list[Tensor],
+    gains: list[Tensor | None],
+    interleaved: bool,
+    prefixes: list[int],
 ) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]

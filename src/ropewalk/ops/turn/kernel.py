@@ -9,7 +9,6 @@ Backward needs outputs, not inputs, as long as M is orthogonal. With y = M x, dL
 batch of dL/dy xᵀ, is (Σ dL/dy yᵀ) M, because x = Mᵀ y.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
