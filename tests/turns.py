@@ -21,8 +21,9 @@ def kernel(op: str):
 
 def in_programs(monkeypatch, op: str, programs: int) -> None:
     """Let the items of a table's row be split only to get this many programs."""
-    side = importlib.import_module("ropewalk.ops.launch").Side
-    monkeypatch.setattr(kernel(op), "Side", lambda *given, **options: side(*given, **{**options, "programs": programs}))
+    launch = kernel(op).launch
+    monkeypatch.setattr(kernel(op), "launch", lambda *given, **options: launch(*given, **{**options, "programs": programs}))
+    monkeypatch.setattr(importlib.import_module("ropewalk.ops.launch"), "PLANS", {})
 
 
 @dataclass(frozen=True)

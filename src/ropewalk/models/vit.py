@@ -124,6 +124,8 @@ class ViT(nn.Module):
 class Block(nn.Module):
     """Attention and a perceptron, each after a norm and beside a shortcut."""
 
+    keep: Tensor
+
     def __init__(
         self, width: int, heads: int, ratio: float, layer_scale: float | None, drop_path: float, dropout: float
     ) -> None:

@@ -1,14 +1,19 @@
-"""What the kernels share: how work is laid out over programs, and what a program gets to know.
+"""What the kernels share: how work is laid out over programs, what a program gets to know, and how it is launched.
 
 A side is q or k with its table ([B] h n …). Its programs come in the order (sample of the table, split, head of the table,
 block of tokens), the last one fastest. A split is a share of the items that an entry of the table serves: the heads of its
 group, times all samples if the table has none of its own.
 """
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+MOST_PLANS = 4096
 
 
 class Side:
@@ -18,19 +23,87 @@ class Side:
     """
 
     def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, *, rows: int, programs: int) -> None:
-        batch, heads, self.tokens, _ = x.shape
+        batch, heads, tokens, _ = x.shape
         own = table.ndim == 3 + trailing and table.shape[0] != 1
-        self.samples, self.heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
-        self.group, self.blocks = heads // self.heads, triton.cdiv(self.tokens, rows)
-        self.items = self.group * (1 if own else batch)
-        wanted = triton.cdiv(programs, max(self.samples * self.heads * self.blocks, 1))
-        self.splits = max(1, min(self.items, wanted))
-        self.prefix = prefix
-        self.programs = self.samples * self.splits * self.heads * self.blocks if batch else 0
+        self.samples, table_heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
+        group, blocks = heads // table_heads, triton.cdiv(tokens, rows)
+        items = group * (1 if own else batch)
+        wanted = triton.cdiv(programs, max(self.samples * table_heads * blocks, 1))
+        self.splits = max(1, min(items, wanted))
+        self.programs = self.samples * self.splits * table_heads * blocks if batch else 0
+        self.sizes = (items, group, table_heads, tokens, prefix, blocks, self.splits)
 
-    def sizes(self) -> tuple[int, ...]:
-        """What `owner` and its callers unpack."""
-        return self.items, self.group, self.heads, self.tokens, self.prefix, self.blocks, self.splits
+
+class Plan:
+    """How a kernel runs over both sides; what was compiled for it is kept here once it has run."""
+
+    def __init__(self, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]]) -> None:
+        self.sides, self.strides = sides, strides
+        self.first, self.grid = sides[0].programs, (sum(side.programs for side in sides), 1, 1)
+        self.compiled: Any = None
+
+    def run(self, kernel: Any, sides: Sequence[tuple[Any, ...]], constants: tuple[Any, ...], warps: int) -> None:
+        """Launch. Triton finds out at every call what it has compiled, which takes longer than the turn; a plan knows."""
+        arguments = (sides[0], sides[-1], self.first, *constants)
+        if self.compiled is not None:
+            self.compiled[self.grid](*arguments)
+        elif self.grid[0]:
+            self.compiled = kernel[self.grid](*arguments, num_warps=warps)
+
+
+PLANS: dict[Hashable, Plan] = {}
+"""Plans by all that what is compiled depends on: sizes, strides, dtypes, devices and alignments."""
+
+
+def launch(
+    kernel: Any,
+    xs: Sequence[Tensor],
+    outs: Sequence[Tensor],
+    ys: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    prefixes: Sequence[int],
+    *,
+    gains: Sequence[Tensor | None] | None = None,
+    trailing: int,
+    rows: int,
+    programs: int,
+    constants: tuple[Any, ...],
+    warps: int = 4,
+    tail: tuple[int, ...] = (),
+) -> list[Tensor]:
+    """Run a kernel over all sides. If outputs ys are given, the sums that tables get: (samples, splits, h, n, …, *tail)."""
+    xs, tables = [dense(x) for x in xs], [dense(table, trailing) for table in tables]
+    seen = [dense(y) for y in ys] or xs
+    scales = tables if gains is None or gains[0] is None else [dense(gain) for gain in gains if gain is not None]
+    every = [*xs, *outs, *seen, *tables, *scales]
+    key = (kernel, constants, bool(ys), tuple(prefixes), *map(_print, every))
+    plan = PLANS.get(key)
+    if plan is None:
+        made = [
+            Side(x, table, trailing, prefix, rows=rows, programs=programs)
+            for x, table, prefix in zip(xs, tables, prefixes, strict=True)
+        ]
+        strides = [
+            (steps(x), steps(out), steps(y), steps(table, trailing), steps(scale, trailing))
+            for x, out, y, table, scale in zip(xs, outs, seen, tables, scales, strict=True)
+        ]
+        if len(PLANS) >= MOST_PLANS:
+            PLANS.clear()
+        plan = PLANS[key] = Plan(made, strides)
+    sums = [_room(side, table, trailing, tail) for side, table in zip(plan.sides, tables, strict=True)] if ys else tables
+    groups = zip(xs, outs, seen, tables, scales, sums, plan.sides, plan.strides, strict=True)
+    plan.run(kernel, [(*group[:6], group[6].sizes, *group[7]) for group in groups], constants, warps)
+    return sums if ys else []
+
+
+def _print(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16
+
+
+def _room(side: Side, table: Tensor, trailing: int, tail: tuple[int, ...]) -> Tensor:
+    """Room for partial sums of a table's gradient; zeros where no program writes."""
+    shape = (side.samples, side.splits, *table.shape[-2 - trailing :], *tail)
+    return (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=table.device)
 
 
 def steps(x: Tensor, trailing: int = 1) -> tuple[int, int, int]:
@@ -41,12 +114,24 @@ def steps(x: Tensor, trailing: int = 1) -> tuple[int, int, int]:
 
 def dense(x: Tensor, trailing: int = 1) -> Tensor:
     """x itself if its last `trailing` dimensions are contiguous, or a copy."""
+    if trailing == 1:
+        return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
     step = 1
     for size, stride in zip(reversed(x.shape[-trailing:]), reversed(x.stride()[-trailing:]), strict=True):
         if size > 1 and stride != step:
             return x.contiguous()
         step *= size
     return x
+
+
+def power(n: int) -> int:
+    """The next power of two, or 0 for 0."""
+    return triton.next_power_of_2(n) if n else 0
+
+
+def summed(sums: Tensor, table: Tensor, *dims: int) -> Tensor:
+    """Partial sums added up in their order, shaped like the table."""
+    return sums.sum((1, *dims)).reshape(table.shape).to(table.dtype)
 
 
 @triton.jit
@@ -73,19 +158,3 @@ def copy_rest(source, target, from_rows, to_rows, mask, first: tl.constexpr, las
     inside = mask[:, None] & (channels < last)[None, :]
     rest = tl.load(source + from_rows[:, None] + channels[None, :], mask=inside, other=0.0)
     tl.store(target + to_rows[:, None] + channels[None, :], rest, mask=inside)
-
-
-def power(n: int) -> int:
-    """The next power of two, or 0 for 0."""
-    return triton.next_power_of_2(n) if n else 0
-
-
-def summed(sums: Tensor) -> Tensor:
-    """Partial sums (samples, splits, h, n, …) added up in their order."""
-    return sums.sum(1) if sums.shape[1] > 1 else sums.squeeze(1)
-
-
-def partial(side: Side, table: Tensor, trailing: int) -> Tensor:
-    """Room for partial sums of a table's gradient."""
-    shape = (side.samples, side.splits, *table.shape[-2 - trailing :])
-    return (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=table.device)

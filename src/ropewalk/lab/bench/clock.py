@@ -33,6 +33,14 @@ def called(work: Work, *, rounds: int = 15, warm: int = 3) -> float:
     return statistics.median(_once(work) for _ in range(rounds))
 
 
+def in_turn(*works: Work, rounds: int = 15, warm: int = 3) -> list[float]:
+    """The medians of several, which take turns."""
+    for work in works * warm:
+        work()
+    times = [[_once(work) for work in works] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
 def _once(work: Work) -> float:
     if not torch.cuda.is_available():
         start = time.perf_counter()

@@ -53,7 +53,7 @@ def _transformers(angle: Tensor, dtype: torch.dtype) -> Peer:
 
 
 def _timm(angle: Tensor, dtype: torch.dtype) -> Peer:
-    from timm.layers import apply_rot_embed_cat
+    from timm.layers import apply_rot_embed_cat  # type: ignore[attr-defined]
 
     both = angle.repeat_interleave(2, dim=-1)
     table = torch.cat([both.sin(), both.cos()], dim=-1).to(dtype)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ropewalk.lab.bench.clock import called, device
+from ropewalk.lab.bench.clock import device, in_turn
 from ropewalk.models import ViT
 
 CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,37 +31,45 @@ CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "string-cayley": ("string-cayley", {}),
     "swin-bias": ("swin-bias", {}),
 }
-LARGE = {"preset": "small", "size": (224, 224), "patch": 16, "batch": 256, "classes": 1000}
-SMALL = {"preset": "tiny", "size": (32, 48), "patch": 8, "batch": 2, "classes": 10}
+LARGE: dict[str, Any] = {"preset": "small", "size": (224, 224), "patch": 16, "batch": 256, "classes": 1000}
+SMALL: dict[str, Any] = {"preset": "tiny", "size": (32, 48), "patch": 8, "batch": 2, "classes": 10}
+
+
+class Contender:
+    """A model with an encoding, and what it does: a training step, and inference."""
+
+    def __init__(self, encoding: str, options: dict[str, Any], compiled: bool) -> None:
+        setting = LARGE if device() == "cuda" else SMALL
+        torch.manual_seed(0)
+        before = _resident()
+        preset, size, patch, classes = (setting[name] for name in ("preset", "size", "patch", "classes"))
+        model = ViT(preset, encoding=encoding, options=options, size=size, patch=patch, classes=classes).to(device())
+        images = torch.randn(setting["batch"], 3, *size, device=device())
+        labels = torch.randint(classes, (setting["batch"],), device=device())
+        if compiled:
+            model.compile()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        self.train = functools.partial(_train, model, optimiser, images, labels)
+        self.infer = functools.partial(_infer, model, images)
+        self.memory = _peak(self.train) - before
+
+    def against(self, base: "Contender") -> dict[str, float]:
+        """Medians, and ratios to the base, the two taking turns so that a busy machine is busy for both."""
+        found = {"train GB": self.memory, "train GB ratio": self.memory / base.memory if base.memory else 1.0}
+        for name in ("train", "infer"):
+            mine, theirs = in_turn(getattr(self, name), getattr(base, name))
+            found |= {f"{name} ms": mine, f"{name} ms ratio": mine / theirs}
+        return found
 
 
 def rows(names: tuple[str, ...] = (), modes: tuple[str, ...] = ("eager", "compiled")) -> Iterator[dict[str, Any]]:
-    """A row for each encoding and mode, those of "none" first."""
+    """A row for each encoding and mode, those of "none" first: against itself, which tells what a ratio is worth."""
     chosen = {name: CONTENDERS[name] for name in CONTENDERS if not names or name in names or name == "none"}
     for mode in modes:
-        base: dict[str, Any] = {}
+        base = Contender(*CONTENDERS["none"], mode == "compiled")
         for name, (encoding, options) in chosen.items():
-            figures = _figures(encoding, options, mode == "compiled")
-            base = base or figures
-            ratios = {f"{key} ratio": figures[key] / base[key] for key in figures if base[key]}
-            yield {"suite": "steps", "mode": mode, "name": name, **figures, **ratios}
-
-
-def _figures(encoding: str, options: dict[str, Any], compiled: bool) -> dict[str, float]:
-    setting = LARGE if device() == "cuda" else SMALL
-    torch.manual_seed(0)
-    torch.compiler.reset()
-    preset, size, patch = setting["preset"], setting["size"], setting["patch"]
-    model = ViT(preset, encoding=encoding, options=options, size=size, patch=patch, classes=setting["classes"]).to(device())
-    images = torch.randn(setting["batch"], 3, *size, device=device())
-    labels = torch.randint(setting["classes"], (setting["batch"],), device=device())
-    if compiled:
-        model.compile()
-    train = functools.partial(_train, model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), images, labels)
-    found = {"train ms": 0.0, "train GB": _peak(train)}
-    found["train ms"] = called(train, rounds=15)
-    infer = functools.partial(_infer, model.eval(), images)
-    return found | {"infer ms": called(infer, rounds=15)}
+            contender = Contender(encoding, options, mode == "compiled")
+            yield {"suite": "steps", "mode": mode, "name": name, **contender.against(base)}
 
 
 def _train(model: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
@@ -74,8 +82,14 @@ def _train(model: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, l
 
 @torch.no_grad()
 def _infer(model: nn.Module, images: Tensor) -> None:
+    model.eval()
     with torch.autocast(device(), torch.bfloat16):
         model(images)
+    model.train()
+
+
+def _resident() -> float:
+    return torch.cuda.memory_allocated() / 1e9 if device() == "cuda" else 0.0
 
 
 def _peak(work: Callable[[], object]) -> float:

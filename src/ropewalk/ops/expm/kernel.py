@@ -1,11 +1,11 @@
-"""Exponentials of small skew-symmetric matrices in registers: scaling and squaring, and a derivative that needs no more room.
+"""Exponentials of small skew-symmetric matrices in registers: scaling and squaring, and a derivative that needs no room.
 
-A program has a tile of 16, 32 or 64 channels, filled along its diagonal with as many matrices as fit. With X = A / 2^s short
-enough for its series, exp(A) is exp(X) squared s times; s is the tile's own, so nothing waits for the host.
+A program has a tile of 16, 32 or 64 channels, filled along its diagonal with as many matrices as fit. With X = A / 2^s
+short enough for its series, exp(A) is exp(X) squared s times; s is the tile's own, so nothing waits for the host.
 
-Derivative: with R = exp(A) and G = dL/dR, dL/dA is the integral of exp(-uA) K exp(uA) over u from 0 to 1, K = G Rᵀ, because A
-is skew-symmetric. The integral up to t is a short series in the commutator with A; from t to 2t it is doubled by
-Φ(2t) = Φ(t) + R(t)ᵀ Φ(t) R(t), while R(t) is squared: no intermediate is kept, and no eigenvalue is divided by.
+Derivative: with R = exp(A) and G = dL/dR, dL/dA is the integral of exp(-uA) K exp(uA) over u from 0 to 1, K = G Rᵀ, because
+A is skew-symmetric. The integral up to t is a short series in the commutator with A; from t to 2t it is doubled by Φ(2t) =
+Φ(t) + R(t)ᵀ Φ(t) R(t), while R(t) is squared: no intermediate is kept, and no eigenvalue is divided by.
 """
 
 import torch
@@ -38,7 +38,7 @@ def load_tile(matrix, count, size: tl.constexpr, packed: tl.constexpr, width: tl
 
 @triton.jit
 def halvings(a, limit: tl.constexpr, size: tl.constexpr, width: tl.constexpr):
-    """For each row, how often to halve its skew-symmetric matrix until the spectral norm is below the limit, by Frobenius."""
+    """For each row, how often to halve its matrix until the spectral norm is below the limit, by the Frobenius norm."""
     i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
     squares = tl.sum(a * a, 0)[None, :]
     norm = tl.sqrt(tl.sum(tl.where(i // size == j // size, squares, 0.0), 1) * 0.5)
@@ -96,7 +96,7 @@ def expm_back(grad: Tensor, skew: Tensor, rotation: Tensor) -> Tensor:
     return _run(backward_kernel, grad.contiguous(), skew.contiguous(), rotation.contiguous())
 
 
-def _run(kernel, *given):  # type: ignore[no-untyped-def]
+def _run(kernel, *given):
     out = torch.empty_like(given[0], memory_format=torch.contiguous_format)
     size = out.shape[-1]
     width = next(w for w in (16, 32, 64) if size <= w)

@@ -46,4 +46,6 @@ def rotate(
     Pair i is channels (2i, 2i + 1) when interleaved and (i, i + P) otherwise. Channels from 2P on and the first
     `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x.
     """
-    return torch.ops.ropewalk.rotate(list(xs), list(angles), list(gains), interleaved, list(prefixes))
+    if torch.compiler.is_compiling():
+        return torch.ops.ropewalk.rotate(list(xs), list(angles), list(gains), interleaved, list(prefixes))
+    return _rotate(list(xs), list(angles), list(gains), interleaved, list(prefixes))

@@ -1,12 +1,12 @@
 """Rotation of pairs as one Triton kernel each way, for q and k together.
 
-A program owns the angles of one head of a table and a block of tokens, takes their sines and cosines once, and walks over its
-share of the samples and of the heads that the table's head serves. So x is read and written once and a table not much
+A program owns the angles of one head of a table and a block of tokens, takes their sines and cosines once, and walks over
+its share of the samples and of the heads that the table's head serves. So x is read and written once and a table not much
 more often, whatever the batch, and gradients of angles are summed over the batch in registers. What several programs have
 summed goes to rows of its own, which are added up in a fixed order: the result is the same every time.
 
-Backward needs outputs, not inputs. Let y = g R(t) x for a pair, with a gain g that is not learned. Then
-dL/dx = g R(t)ᵀ dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anyway.
+Backward needs outputs, not inputs. Let y = g R(t) x for a pair, with a gain g that is not learned. Then dL/dx = g R(t)ᵀ
+dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anyway.
 """
 
 import triton
@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Side, after, copy_rest, dense, owner, partial, power, steps, summed
+from ropewalk.ops.launch import after, copy_rest, launch, owner, power, summed
 
 ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
@@ -120,7 +120,7 @@ def rotate_fused(
 ) -> list[Tensor]:
     """As `ropewalk.ops.rotate`."""
     outs = [room(x) for x in xs]
-    launch(xs, outs, [None] * len(xs), angles, gains, interleaved, prefixes, back=False)
+    _launch(xs, outs, [], angles, gains, interleaved, prefixes, back=False)
     return outs
 
 
@@ -134,26 +134,16 @@ def rotate_back(
 ) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]
-    return dxs + launch(dys, dxs, ys or [None] * len(dys), angles, gains, interleaved, prefixes, back=True)
+    sums = _launch(dys, dxs, ys, angles, gains, interleaved, prefixes, back=True)
+    return dxs + [summed(each, angle) for each, angle in zip(sums, angles, strict=False)]
 
 
-def launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):  # type: ignore[no-untyped-def]
-    """Run the kernel over all sides; the sums that angles get, if ys are given."""
-    depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
+def _launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):
+    depth, pairs, wanted = xs[0].shape[-1], angles[0].shape[-1], bool(ys)
     width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
-    wanted, packed, totals, programs = ys[0] is not None, [], [], []
-    for x, out, y, angle, gain, prefix in zip(xs, outs, ys, angles, gains, prefixes, strict=True):
-        side, x, angle = Side(x, angle, 1, prefix, rows=rows, programs=2048 if wanted else 4096), dense(x), dense(angle)
-        gain, y = angle if gain is None else dense(gain), x if y is None else dense(y)
-        sums = partial(side, angle, 1) if wanted else angle
-        totals += [sums] if wanted else []
-        moves = tuple(steps(tensor) for tensor in (x, out, y, angle, gain))
-        packed.append((x, out, y, angle, gain, sums, side.sizes(), *moves))
-        programs.append(side.programs)
-    if sum(programs):
-        turn_kernel[(sum(programs),)](
-            packed[0], packed[-1], programs[0], depth, pairs, width, power(depth - 2 * pairs), rows, interleaved,
-            gains[0] is not None, back, wanted, num_warps=4,
-        )  # fmt: skip
-    return [summed(sums).reshape(angle.shape).to(angle.dtype) for sums, angle in zip(totals, angles, strict=False)]
+    gained = gains[0] is not None
+    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted)
+    fill = 2048 if wanted else 4096
+    given = (turn_kernel, xs, outs, ys, angles, prefixes)
+    return launch(*given, gains=gains, trailing=1, rows=rows, programs=fill, constants=constants)

@@ -28,4 +28,6 @@ def sphere(xs: Sequence[Tensor], angles: Sequence[Tensor], *, prefixes: Sequence
 
     Triplet j is channels (3j, 3j + 1, 3j + 2). Channels from 3T on and the first `prefix` tokens stay as they are.
     """
-    return torch.ops.ropewalk.sphere(list(xs), list(angles), list(prefixes))
+    if torch.compiler.is_compiling():
+        return torch.ops.ropewalk.sphere(list(xs), list(angles), list(prefixes))
+    return _sphere(list(xs), list(angles), list(prefixes))

@@ -1,22 +1,21 @@
 """Turns of triplets as one Triton kernel each way, for q and k together, on tensor cores.
 
-Three channels do not fit the powers of two that loads and stores come in. So a program builds, from the angles of one token and
-one head of a table, the matrix M of the whole head (3 x 3 blocks on the diagonal, ones where nothing is turned) and multiplies
-by it its share of the samples and of the heads that the table's head serves, as the kernel for blocks does.
+Three channels do not fit the powers of two that loads and stores come in. So a program builds, from the angles of one token
+and one head of a table, the matrix M of the whole head (3 x 3 blocks on the diagonal, ones where nothing is turned) and
+multiplies by it its share of the samples and of the heads that the table's head serves, as the kernel for blocks does.
 
-Backward needs outputs, not inputs. With y = M x, dL/dx = Mᵀ dL/dy, and angles get sums of W - Wᵀ with W = Σ dL/dy yᵀ over the
-batch: for turns by t0 in (a, c), then t1 in (b, c), then t2 in (a, b), and N = W - Wᵀ,
+Backward needs outputs, not inputs. With y = M x, dL/dx = Mᵀ dL/dy, and angles get sums of W - Wᵀ with W = Σ dL/dy yᵀ over
+the batch: for turns by t0 in (a, c), then t1 in (b, c), then t2 in (a, b), and N = W - Wᵀ,
 
     dL/dt2 = N[b, a],    dL/dt1 = c2 N[c, b] - s2 N[c, a],    dL/dt0 = c1 c2 N[c, a] + c1 s2 N[c, b] - s1 N[b, a].
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Side, dense, owner, power, steps
+from ropewalk.ops.launch import launch, owner, power, summed
 from ropewalk.ops.turn.kernel import ROWS, item_rows, product
 
 
@@ -63,7 +62,7 @@ def turn_side(
     back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
     """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into `sums`, row by row of M."""
-    x, out, y, angle, sums, sizes, x_steps, out_steps, y_steps, angle_steps = side
+    x, out, y, angle, _, sums, sizes, x_steps, out_steps, y_steps, angle_steps, _ = side
     items, group, heads, tokens, prefix, blocks, splits = sizes
     token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
     token = token.to(tl.int64)
@@ -108,33 +107,20 @@ def turn_kernel(
 def sphere_fused(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `ropewalk.ops.sphere`."""
     outs = [room(x) for x in xs]
-    launch(xs, outs, [None] * len(xs), angles, prefixes, back=False)
+    _launch(xs, outs, [], angles, prefixes, back=False)
     return outs
 
 
 def sphere_back(dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]
-    return dxs + launch(dys, dxs, ys or [None] * len(dys), angles, prefixes, back=True)
+    sums = _launch(dys, dxs, ys, angles, prefixes, back=True)
+    return dxs + [summed(each, angle, -1) for each, angle in zip(sums, angles, strict=False)]
 
 
-def launch(xs, outs, ys, angles, prefixes, *, back):  # type: ignore[no-untyped-def]
-    """Run the kernel over all sides; the sums that angles get, if ys are given."""
+def _launch(xs, outs, ys, angles, prefixes, *, back):
     depth, (triplets, axes) = xs[0].shape[-1], angles[0].shape[-2:]
-    wanted, packed, totals, programs = ys[0] is not None, [], [], []
-    for x, out, y, angle, prefix in zip(xs, outs, ys, angles, prefixes, strict=True):
-        side, x, angle = Side(x, angle, 2, prefix, rows=1, programs=1024), dense(x), dense(angle, 2)
-        y, sums = x if y is None else dense(y), angle
-        if wanted:
-            shape = (side.samples, side.splits, *angle.shape[-4:], 3)
-            sums = (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=angle.device)
-            totals.append(sums)
-        moves = (steps(x), steps(out), steps(y), steps(angle, 2))
-        packed.append((x, out, y, angle, sums, side.sizes(), *moves))
-        programs.append(side.programs)
-    if sum(programs):
-        width = max(16, power(depth))
-        turn_kernel[(sum(programs),)](
-            packed[0], packed[-1], programs[0], depth, triplets, axes, width, ROWS, back, wanted, num_warps=4
-        )  # fmt: skip
-    return [sums.sum((1, -1)).reshape(a.shape).to(a.dtype) for sums, a in zip(totals, angles, strict=False)]
+    constants = (depth, triplets, axes, max(16, power(depth)), ROWS, back, bool(ys))
+    return launch(
+        turn_kernel, xs, outs, ys, angles, prefixes, trailing=2, rows=1, programs=1024, constants=constants, tail=(3,)
+    )  # fmt: skip

@@ -25,6 +25,9 @@ torch.library.impl("ropewalk::turn", "FuncTorchBatched", turn_reference)
 def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:
     """Multiply the blocks of each x (B H N D) by its matrices ([B] h n G b b).
 
-    Block g is channels gb to gb + b - 1. Channels from Gb on and the first `prefix` tokens stay as they are.
+    Block g is channels gb to gb + b - 1. Channels from Gb on and the first `prefix` tokens stay as they are. The kernel's
+    gradients hold for orthogonal matrices.
     """
-    return torch.ops.ropewalk.turn(list(xs), list(matrices), list(prefixes))
+    if torch.compiler.is_compiling():
+        return torch.ops.ropewalk.turn(list(xs), list(matrices), list(prefixes))
+    return _turn(list(xs), list(matrices), list(prefixes))

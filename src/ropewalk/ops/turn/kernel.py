@@ -1,9 +1,9 @@
 """Turns of blocks as one Triton kernel each way, for q and k together, on tensor cores.
 
-A program owns the matrices of one token and one head of a table, laid out as one matrix M of the whole head (its blocks on the
-diagonal, ones where nothing is turned), and multiplies by it its share of the samples and of the heads that the table's head
-serves: one matrix product of many rows. Inputs of 16 bits meet M as two numbers of 16 bits, hi + lo, which leaves an error far
-below the rounding of the output; inputs of 32 bits are multiplied in full.
+A program owns the matrices of one token and one head of a table, laid out as one matrix M of the whole head (its blocks on
+the diagonal, ones where nothing is turned), and multiplies by it its share of the samples and of the heads that the table's
+head serves: one matrix product of many rows. Inputs of 16 bits meet M as two numbers of 16 bits, hi + lo, which leaves an
+error far below the rounding of the output; inputs of 32 bits are multiplied in full.
 
 Backward needs outputs, not inputs, as long as M is orthogonal. With y = M x, dL/dx = Mᵀ dL/dy, and dL/dM, the sum over the
 batch of dL/dy xᵀ, is (Σ dL/dy yᵀ) M, because x = Mᵀ y.
@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Side, dense, owner, partial, power, steps, summed
+from ropewalk.ops.launch import launch, owner, power, summed
 
 ROWS = 64
 """Rows of x that meet a matrix at a time."""
@@ -58,7 +58,7 @@ def turn_side(
     back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
     """Multiply x by its matrices, or their transposes; on the way back, sum what matrices get, if wanted, into `sums`."""
-    x, out, y, matrix, sums, sizes, x_steps, out_steps, y_steps, m_steps = side
+    x, out, y, matrix, _, sums, sizes, x_steps, out_steps, y_steps, m_steps, _ = side
     items, group, heads, tokens, prefix, blocks, splits = sizes
     token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
     token = token.to(tl.int64)
@@ -97,32 +97,21 @@ def turn_kernel(
 def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `ropewalk.ops.turn`."""
     outs = [room(x) for x in xs]
-    launch(xs, outs, [None] * len(xs), matrices, prefixes, back=False)
+    _launch(xs, outs, [], matrices, prefixes, back=False)
     return outs
 
 
 def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
     dxs = [room(dy) for dy in dys]
-    return dxs + launch(dys, dxs, ys or [None] * len(dys), matrices, prefixes, back=True)
+    sums = _launch(dys, dxs, ys, matrices, prefixes, back=True)
+    return dxs + [summed(each, matrix) for each, matrix in zip(sums, matrices, strict=False)]
 
 
-def launch(xs, outs, ys, matrices, prefixes, *, back):  # type: ignore[no-untyped-def]
-    """Run the kernel over all sides; the sums that matrices get, if ys are given."""
+def _launch(xs, outs, ys, matrices, prefixes, *, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
-    wanted, packed, totals, programs = ys[0] is not None, [], [], []
-    for x, out, y, matrix, prefix in zip(xs, outs, ys, matrices, prefixes, strict=True):
-        side, x, matrix = Side(x, matrix, 3, prefix, rows=1, programs=1024), dense(x), dense(matrix, 3)
-        y = x if y is None else dense(y)
-        sums = partial(side, matrix, 3) if wanted else matrix
-        totals += [sums] if wanted else []
-        moves = (steps(x), steps(out), steps(y), steps(matrix, 3))
-        packed.append((x, out, y, matrix, sums, side.sizes(), *moves))
-        programs.append(side.programs)
-    if sum(programs):
-        turn_kernel[(sum(programs),)](
-            packed[0], packed[-1], programs[0], depth, size, groups, width, ROWS, back, wanted,
-            num_warps=4 if width <= 64 else 8,
-        )  # fmt: skip
-    return [summed(sums).reshape(m.shape).to(m.dtype) for sums, m in zip(totals, matrices, strict=False)]
+    constants, warps = (depth, size, groups, width, ROWS, back, bool(ys)), 4 if width <= 64 else 8
+    return launch(
+        turn_kernel, xs, outs, ys, matrices, prefixes, trailing=3, rows=1, programs=1024, constants=constants, warps=warps
+    )  # fmt: skip
