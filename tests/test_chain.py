@@ -200,6 +200,16 @@ def test_content_terms_pass_gradients_to_everything():
     assert torch.autograd.gradcheck(scores, [x.requires_grad_() for x in given], fast_mode=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_content_terms_are_at_least_as_wide_as_queries_and_tables(dtype):
+    code = pytree.tree_map(lambda tensor: tensor.float(), content())
+    q, k = normal(2, 2, 3, 6).to(dtype), normal(2, 2, 4, 6).to(dtype)
+    scores = code.scores(q, k)
+    assert scores.dtype is torch.promote_types(dtype, torch.float32)
+    exact = pytree.tree_map(lambda tensor: tensor.double(), code).scores(q.double(), k.double())
+    torch.testing.assert_close(scores.double(), exact, rtol=0, atol=1e-5)
+
+
 def test_content_terms_want_queries_and_keys_at_their_places():
     code = content(batch=(2,)).prefixed(q=1)
     for use in (code.qk, code.scores):
