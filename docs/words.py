@@ -5,6 +5,7 @@ from typing import Any
 
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.lab import docstring
+from ropewalk.lab.listing import parameters as parameters
 from ropewalk.lab.places import axis_names
 
 OWN = ("oblique", "learned")  # traits that have a row of their own
@@ -51,12 +52,6 @@ def axes(kind: type[Encoding]) -> str:
 def learning(row: dict[str, Any]) -> str:
     """Whether it needs to learn."""
     return "yes" if row["needs_learning"] else row["learned"]
-
-
-def parameters(row: dict[str, Any]) -> str:
-    """How many numbers it learns in a ViT-S, fixed or learned."""
-    counts = [count for count in row["parameters"].values() if count is not None]
-    return " or ".join(f"{count:,}" for count in counts)
 
 
 def paper(kind: type[Encoding]) -> str:

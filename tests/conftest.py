@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+import drawn
 import turns
 
 if not torch.cuda.is_available():
@@ -28,3 +29,9 @@ def few_programs(monkeypatch):
     if not torch.cuda.is_available():
         for op in ("sphere", "turn"):
             turns.in_programs(monkeypatch, op, 1)
+
+
+@pytest.fixture
+def drawn_anew():
+    """Random numbers of `drawn` from their beginning, whatever tests ran before."""
+    drawn.SOURCE.manual_seed(0)

@@ -49,3 +49,18 @@ def assert_same(
     theirs += gradients(theirs, [other for _, other in pairs])
     for actual, expected in zip(ours, theirs, strict=True):
         assert_close(actual, expected, reach)
+
+
+def turned(x: Tensor, generators: Tensor, positions: Tensor, prefix: int = 0) -> Tensor:
+    """exp(sum of p_a A_a) x for x (B H N D), generators (h A D D), positions ([B] N A); the prefix stays as it is."""
+    generators = generators.repeat_interleave(x.shape[1] // generators.shape[0], dim=0)
+    places = positions.double() if positions.ndim == 3 else positions.double().expand(len(x), *positions.shape)
+    exponent = torch.einsum("bna,haij->bhnij", places, generators).contiguous()
+    moved = torch.einsum("bhnij,bhnj->bhni", torch.linalg.matrix_exp(exponent), x[:, :, prefix:].double())
+    return torch.cat([x[:, :, :prefix].double(), moved], dim=2)
+
+
+def exponent_norm(generators: Tensor, *positions: Tensor) -> float:
+    """A bound on the spectral norm of what `turned` exponentiates at these positions."""
+    largest = torch.cat([p.detach().double().abs().flatten(0, -2) for p in positions]).amax(0)
+    return (torch.linalg.matrix_norm(generators.detach(), ord=2) * largest).sum(-1).max().item()

@@ -9,19 +9,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 import ropewalk as rw
+from drawn import DOUBLE, normal
 from ropewalk.ops.layout import exactly
 
-DOUBLE = {"rtol": 0, "atol": 1e-12}
-SOURCE = torch.Generator().manual_seed(1)
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    SOURCE.manual_seed(0)
-
-
-def normal(*shape):
-    return torch.randn(*shape, dtype=torch.float64, generator=SOURCE)
+pytestmark = pytest.mark.usefixtures("drawn_anew")
 
 
 def orthogonal(*lead, size=6):
@@ -198,6 +189,16 @@ def test_content_terms_pass_gradients_to_everything():
     code = content()
     given = [normal(1, 2, 3, 6), normal(1, 2, 4, 6), code.u, code.v, code.sine, code.cosine, code.q_angle, code.k_angle]
     assert torch.autograd.gradcheck(scores, [x.requires_grad_() for x in given], fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_content_terms_are_at_least_as_wide_as_queries_and_tables(dtype):
+    code = pytree.tree_map(lambda tensor: tensor.float(), content())
+    q, k = normal(2, 2, 3, 6).to(dtype), normal(2, 2, 4, 6).to(dtype)
+    scores = code.scores(q, k)
+    assert scores.dtype is torch.promote_types(dtype, torch.float32)
+    exact = pytree.tree_map(lambda tensor: tensor.double(), code).scores(q.double(), k.double())
+    torch.testing.assert_close(scores.double(), exact, rtol=0, atol=1e-5)
 
 
 def test_content_terms_want_queries_and_keys_at_their_places():

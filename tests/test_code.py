@@ -10,20 +10,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 import ropewalk as rw
+from drawn import DOUBLE, normal
 
-DOUBLE = {"rtol": 0, "atol": 1e-12}
-
-
-SOURCE = torch.Generator().manual_seed(1)
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    SOURCE.manual_seed(0)
-
-
-def normal(*shape):
-    return torch.randn(*shape, dtype=torch.float64, generator=SOURCE)
+pytestmark = pytest.mark.usefixtures("drawn_anew")
 
 
 @dataclasses.dataclass(frozen=True)

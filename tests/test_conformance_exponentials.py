@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
-from reference import assert_close, assert_same, leaf, normal, twin
+from reference import assert_close, assert_same, exponent_norm, leaf, normal, turned, twin
 
 BATCH, HEADS, KV_HEADS = 2, 4, 2
 DTYPES = (torch.float64, torch.float32)
@@ -49,20 +49,9 @@ def comrope_ld_generators(encoding: rw.Encoding, matrix: Tensor, theta: Tensor) 
 GENERATORS = {"liere": liere_generators, "comrope-ap": comrope_ap_generators, "comrope-ld": comrope_ld_generators}
 
 
-def turned(x: Tensor, generators: Tensor, positions: Tensor) -> Tensor:
-    """exp(sum of p_a A_a) x for x (B H N D), generators (h A D D), positions ([B] N A)."""
-    x, positions = x.double(), positions.double()
-    generators = generators.repeat_interleave(x.shape[1] // generators.shape[0], dim=0)
-    places = positions if positions.ndim == 3 else positions.expand(len(x), *positions.shape)
-    exponent = torch.einsum("bna,haij->bhnij", places, generators).contiguous()  # matrix_exp views it
-    rotation = torch.linalg.matrix_exp(exponent)
-    return torch.einsum("bhnij,bhnj->bhni", rotation, x)
-
-
 def reach_of(generators: Tensor, positions: Tensor) -> float:
     """A bound on the norm of what is exponentiated, four times over: scaling and squaring rounds more often than cos."""
-    largest = positions.detach().abs().amax(dim=tuple(range(positions.ndim - 1))).double()
-    return 4 * (torch.linalg.matrix_norm(generators.detach(), ord=2) * largest).sum(-1).max().item()
+    return 4 * exponent_norm(generators, positions)
 
 
 CASES = {

@@ -35,7 +35,7 @@ def assert_angles(angle: Tensor, cos: Tensor, sin: Tensor) -> None:
     assert ((angle.cos() - cos).abs() <= 2**-20 * angle.abs() + 2**-23).all()
 
 
-def compare(encoding: rw.Encoding, sections: list[int], base: float, ids: Tensor) -> None:
+def assert_like_the_model(encoding: rw.Encoding, sections: list[int], base: float, ids: Tensor) -> None:
     """cos and sin, rotated q and k, and gradients, at ids (3, B, N)."""
     peer, config, kind = MODELS[encoding.variant]
     head_dim, reach = encoding.head_dim, ids.abs().max().item()
@@ -61,7 +61,7 @@ def scattered(length: int) -> Tensor:
 def test_mrope_of_the_published_models(variant, length):
     """Heads of 128 channels; sections and base are the variant's own."""
     encoding = rw.create("mrope", head_dim=128, heads=HEADS, kv_heads=KV_HEADS, variant=variant)
-    compare(encoding, *REAL[variant], scattered(length))
+    assert_like_the_model(encoding, *REAL[variant], scattered(length))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_mrope_of_the_published_models(variant, length):
 def test_mrope_of_small_models(variant, head_dim, sections, base):
     options = {"variant": variant, "sections": sections, "base": base}
     encoding = rw.create("mrope", head_dim=head_dim, heads=HEADS, kv_heads=KV_HEADS, **options)
-    compare(encoding, sections, base, scattered(15))
+    assert_like_the_model(encoding, sections, base, scattered(15))
 
 
 @pytest.mark.parametrize("variant", REAL)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
-from reference import assert_close, assert_same, gradients, leaf, normal, twin
+from reference import assert_close, assert_same, exponent_norm, gradients, leaf, normal, turned, twin
 
 BATCH, HEADS, KV_HEADS = 2, 4, 2
 DTYPES = (torch.float64, torch.float32)
@@ -80,23 +80,13 @@ def parameters(encoding: rw.Encoding) -> tuple[list[Tensor], list[Tensor]]:
     return ours, [twin(parameter) for parameter in ours]
 
 
-def turned(x: Tensor, generators: Tensor, positions: Tensor, prefix: int = 0) -> Tensor:
-    """exp(sum of p_a A_a) x for x (B H N D), generators (h A D D), positions ([B] N A); the prefix stays as it is."""
-    generators = generators.repeat_interleave(x.shape[1] // generators.shape[0], dim=0)
-    places = positions.double() if positions.ndim == 3 else positions.double().expand(len(x), *positions.shape)
-    exponent = torch.einsum("bna,haij->bhnij", places, generators).contiguous()
-    moved = torch.einsum("bhnij,bhnj->bhni", torch.linalg.matrix_exp(exponent), x[:, :, prefix:].double())
-    return torch.cat([x[:, :, :prefix].double(), moved], dim=2)
-
-
 def scores(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT
 
 
 def reach_of(generators: Tensor, *positions: Tensor) -> float:
     """A bound on what is exponentiated, times 16 for the basis, products of q and k, and repeated squaring."""
-    largest = torch.cat([p.detach().double().abs().flatten(0, -2) for p in positions]).amax(0)
-    return 16 * (torch.linalg.matrix_norm(generators.detach(), ord=2) * largest).sum(-1).max().item()
+    return 16 * exponent_norm(generators, *positions)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -14,7 +14,7 @@ import ropewalk as rw
 from reference import normal
 from ropewalk.encodings import REGISTRY
 from ropewalk.models import ViT
-from ropewalk.testing.case import Logits, points, ready
+from ropewalk.testing.case import Logits, leaves, points, ready
 from turns import Kind, Side, check
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, none is here")
@@ -46,9 +46,10 @@ def test_autocast_and_casts_are_harmless(encoding):
     p = points(encoding, 6).float().cuda()
     with torch.autocast("cuda", torch.bfloat16):
         cast = copy.deepcopy(plain).bfloat16()(p)
-    for name, leaf in vars(plain(p)).items():
-        if isinstance(leaf, torch.Tensor):
-            torch.testing.assert_close(getattr(cast, name), leaf, rtol=0, atol=0)
+    expected = leaves(plain(p))
+    assert expected or encoding.name == "none"
+    for name, leaf in leaves(cast).items():
+        torch.testing.assert_close(leaf, expected[name], rtol=0, atol=0)
 
 
 FLEX = {
@@ -57,6 +58,8 @@ FLEX = {
     "t5": ("t5-bias", {"heads": 4}, {}),
     "t5-causal": ("t5-bias", {"heads": 4, "bidirectional": False}, {"causal": True}),
     "grouped": ("t5-bias", {"heads": 4, "kv_heads": 2}, {"causal": True}),
+    "swin": ("swin-bias", {"heads": 4, "size": (30, 50), "outside": "clamp", "class_token": True}, {}),
+    "transformer-xl": ("transformer-xl", {"heads": 4}, {}),
 }
 
 
@@ -75,6 +78,27 @@ def test_flex_attention_and_its_gradients(case):
         out = rw.attend(q, k, v, encoding(p).prefixed(q=2, k=2), kernel=kernel, **how)
         results.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *encoding.parameters()])])
     torch.testing.assert_close(results[1], results[0], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["string-cayley", "string-circulant", "transformer-xl", "liere"])
+def test_products_do_not_use_tf32(name):
+    encoding = ready(rw.create(name, head_dim=64, heads=2), torch.float32)
+    p, q = points(encoding, 65).float(), torch.randn(2, 2, 65, 64, generator=torch.Generator().manual_seed(0))
+    exact = results(copy.deepcopy(encoding).double()(p.double()), q.double())
+    torch.set_float32_matmul_precision("high")
+    try:
+        mine = results(encoding.cuda()(p.cuda()), q.cuda())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for name, value in mine.items():
+        error = (value.cpu().double() - exact[name]).abs().max() / exact[name].abs().max()
+        assert error < 2e-5, f"{name} is off by {error:.3g} of its largest entry"
+
+
+def results(code, q):
+    """What a code makes of q, as queries and as keys."""
+    found = {"q": code.q(q), "k": code.k(q), "scores": code.scores(q, q)}
+    return {name: value.detach() for name, value in found.items() if value is not None}
 
 
 def test_auto_takes_flex_only_for_a_large_bias(monkeypatch):

@@ -137,7 +137,7 @@ def test_numbers_of_other_libraries_are_numbers():
         ("string-cayley", {"std": -1.0}, "std must be a number not below zero, got -1.0"),
         ("swin-bias", {"size": (3, 5), "coordinates": "unit"}, "coordinates must be 'index', got 'unit'"),
         ("learned-ape", {"size": (3, 5), "coordinates": "pi"}, "coordinates must be 'index', got 'pi'"),
-        ("swin-bias", {}, "swin-bias needs the size of its grid, 2 numbers, got size=None"),
+        ("swin-bias", {}, "swin-bias needs the size of its table, 2 numbers, got size=None"),
         ("transformer-xl", {"width": 7}, "width must be even, got 7"),
         ("string-circulant", {"head_dim": 2}, "head_dim of 3 or more, got 2"),
         ("xpos", {"gamma": 0}, "gamma must be a number above zero, got 0"),

@@ -303,6 +303,15 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
+def table_size(encoding: Encoding) -> tuple[int, ...]:
+    """The training grid of an encoding that has a table with entries for its patches: needed, and counted in patches."""
+    if encoding.size is None:
+        raise ValueError(f"{encoding.name} needs the size of its table, {encoding.axes} numbers, got size=None")
+    if encoding.coordinates != "index":
+        raise ValueError(f"{encoding.name} counts patches: coordinates must be 'index', got {encoding.coordinates!r}")
+    return encoding.size
+
+
 def parameters_of(kind: type[Encoding]) -> dict[str, inspect.Parameter]:
     """The options that an encoding's constructor takes, in order, those that it passes on included."""
     found: dict[str, inspect.Parameter] = {}

@@ -10,7 +10,7 @@ different axes commute.
 """
 
 from abc import abstractmethod
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ class Waves(Encoding):
     interleaved  Pair i is channels (2i, 2i + 1) if True, (i, i + P) if False.
     """
 
+    unscaled: ClassVar[tuple[str, ...]] = ()  # what `initial` names that is neither
+
     def __init__(self, *, scale: float = 1.0, interleaved: bool = True, **shape: Unpack[Shape]) -> None:
         super().__init__(**shape)
         self.scale = positive_number("scale", scale)
@@ -44,7 +46,7 @@ class Waves(Encoding):
         """Wave vectors ([L] h P A), in the order of the pairs; h is 1 where heads share, and no L where layers do."""
 
     def start(self) -> dict[str, Tensor]:
-        return {name: self.scale * value for name, value in self.initial().items()}
+        return {name: value if name in self.unscaled else self.scale * value for name, value in self.initial().items()}
 
     @property
     def traits(self) -> Traits:

@@ -1,5 +1,6 @@
 """Codes that add to the logits: by position alone, and by position and content."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,32 @@ from ropewalk.tree import STATIC
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Bias(Code):
+class Added(Code, ABC):
+    """Adds to the logits. It leaves q and k alone, but wants them at their places."""
+
+    @property
+    def biased(self) -> bool:
+        return True
+
+    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(q=q, k=k)
+        return q, k
+
+    def q(self, q: Tensor) -> Tensor:
+        self._check(q=q)
+        return q
+
+    def k(self, k: Tensor) -> Tensor:
+        self._check(k=k)
+        return k
+
+    @abstractmethod
+    def _check(self, **xs: Tensor) -> None:
+        """Refuse a q or k that does not fit."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Bias(Added):
     """Adds rule(table, head, query, key) to the logits.
 
     The rule works element by element: it gets the index of a head and the coordinates of a query and of a key, one
@@ -32,24 +58,8 @@ class Bias(Code):
     flexible: bool = field(default=True, metadata=STATIC)
 
     @property
-    def biased(self) -> bool:
-        return True
-
-    @property
     def sparing(self) -> bool:
         return self.flexible
-
-    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        self._check(q=q, k=k)
-        return q, k
-
-    def q(self, q: Tensor) -> Tensor:
-        self._check(q=q)
-        return q
-
-    def k(self, k: Tensor) -> Tensor:
-        self._check(k=k)
-        return k
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)
@@ -111,7 +121,7 @@ class Bias(Code):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ContentBias(Code):
+class ContentBias(Added):
     """Adds the terms of Transformer-XL to the logits: of a query q at angles x and a key k at angles y,
 
         (u · k + (q + v) · (S sin(x - y) + C cos(x - y))) / √D.
@@ -125,22 +135,6 @@ class ContentBias(Code):
     cosine: Tensor  # ([L] h D F)
     q_angle: Tensor  # ([L] [B] n F)
     k_angle: Tensor  # ([L] [B] m F)
-
-    @property
-    def biased(self) -> bool:
-        return True
-
-    def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        self._check(q=q, k=k)
-        return q, k
-
-    def q(self, q: Tensor) -> Tensor:
-        self._check(q=q)
-        return q
-
-    def k(self, k: Tensor) -> Tensor:
-        self._check(k=k)
-        return k
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)

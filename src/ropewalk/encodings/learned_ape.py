@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.code import Offset
-from ropewalk.encoding import Encoding, Shape, Traits, one_of, positive
+from ropewalk.encoding import Encoding, Shape, Traits, one_of, positive, table_size
 from ropewalk.positions import readable
 
 
@@ -45,10 +45,7 @@ class LearnedAPE(Encoding):
         **shape: Unpack[Shape],
     ) -> None:
         super().__init__(**shape)
-        if self.size is None:
-            raise ValueError(f"learned-ape needs the size of its table, {self.axes} numbers, got size=None")
-        if self.coordinates != "index":
-            raise ValueError(f"learned-ape counts patches: coordinates must be 'index', got {self.coordinates!r}")
+        self._sizes = table_size(self)
         self.width = self.heads * self.head_dim if width is None else positive("width", width)
         self.interpolation = one_of("interpolation", interpolation, ("bilinear", "bicubic"))
         self.outside = one_of("outside", outside, ("error", "clamp"))
@@ -91,11 +88,6 @@ class LearnedAPE(Encoding):
             extremes = f"{p.min().item():g} to {p.max().item():g}"
             raise ValueError(f'positions must lie in the {table} table (or outside="clamp"), got {extremes}')
         return held + torch.where(p == held, 0.0, math.nan)
-
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        assert self.size is not None
-        return self.size
 
     @property
     def traits(self) -> Traits:

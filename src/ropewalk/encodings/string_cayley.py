@@ -31,6 +31,7 @@ class StringCayley(BasedWaves):
     name = "string-cayley"
     paper = "arXiv:2502.02562"
     default_axes = 2
+    unscaled = ("skew",)
 
     wave: Tensor
     skew: Tensor
@@ -47,10 +48,6 @@ class StringCayley(BasedWaves):
         lead, entries = self.lead(shared=self.shared), self.head_dim * (self.head_dim - 1) // 2
         waves = spectra.random_frames(lead, self.head_dim // 2, self.axes, self.base)
         return {"wave": waves.flip(-1), "skew": gaussian(self.std, (*lead, entries))}
-
-    def start(self) -> dict[str, Tensor]:
-        initial = self.initial()
-        return initial | {"wave": self.scale * initial["wave"]}
 
     def waves(self) -> Tensor:
         return self.wave

@@ -31,6 +31,7 @@ class StringCirculant(BasedWaves):
     name = "string-circulant"
     paper = "arXiv:2502.02562"
     default_axes = 2
+    unscaled = ("fourier",)
 
     coefficient: Tensor
     fourier: Tensor
@@ -45,10 +46,6 @@ class StringCirculant(BasedWaves):
     def initial(self) -> dict[str, Tensor]:
         shape = (*self.lead(shared=self.shared), self.axes, self.head_dim)
         return {"coefficient": gaussian(self.std, shape), "fourier": _fourier(self.head_dim, self.interleaved)[None]}
-
-    def start(self) -> dict[str, Tensor]:
-        initial = self.initial()
-        return initial | {"coefficient": self.scale * initial["coefficient"]}
 
     def waves(self) -> Tensor:
         """Wave vectors of modes 1, 2, … below d/2: sine transforms, and no matrix product, which autocast would round."""

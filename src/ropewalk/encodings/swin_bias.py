@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.code import Bias
-from ropewalk.encoding import Encoding, Shape, Traits, flag, one_of
+from ropewalk.encoding import Encoding, Shape, Traits, flag, one_of, table_size
 from ropewalk.positions import readable
 
 
@@ -67,10 +67,7 @@ class SwinBias(Encoding):
 
     def __init__(self, *, class_token: bool = False, outside: str = "error", **shape: Unpack[Shape]) -> None:
         super().__init__(**shape)
-        if self.size is None:
-            raise ValueError(f"swin-bias needs the size of its grid, {self.axes} numbers, got size=None")
-        if self.coordinates != "index":
-            raise ValueError(f"swin-bias counts patches: coordinates must be 'index', got {self.coordinates!r}")
+        self._sizes = table_size(self)
         self.class_token = flag("class_token", class_token)
         self.outside = one_of("outside", outside, ("error", "clamp"))
         self.rule = Lookup(clamp=self.outside == "clamp")
@@ -106,11 +103,6 @@ class SwinBias(Encoding):
         if any(far >= n for far, n in zip(farthest.tolist(), self._sizes, strict=True)):
             far = ", ".join(f"{x:g}" for x in farthest.tolist())
             raise ValueError(f'positions must lie less than {self._sizes} apart (or outside="clamp"), got {far}')
-
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        assert self.size is not None
-        return self.size
 
     @property
     def traits(self) -> Traits:

@@ -32,6 +32,7 @@ class XPos(Waves):
     name = "xpos"
     paper = "arXiv:2212.10554"
     allowed_axes = range(1, 2)
+    unscaled = ("fade",)
 
     frequency: Tensor
     fade: Tensor
@@ -50,10 +51,6 @@ class XPos(Waves):
         pairs = self.head_dim // 2
         zeta = (torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs + self.gamma) / (1 + self.gamma)
         return {"frequency": spectra.geometric(pairs, self.base)[None], "fade": zeta.log() / self.scale_base}
-
-    def start(self) -> dict[str, Tensor]:
-        initial = self.initial()
-        return initial | {"frequency": self.scale * initial["frequency"]}
 
     def waves(self) -> Tensor:
         return self.frequency.unsqueeze(-1)

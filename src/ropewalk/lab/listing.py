@@ -37,6 +37,11 @@ def listing(rows: list[dict[str, Any]], *, width: int) -> list[str]:
     return found
 
 
+def parameters(row: dict[str, Any]) -> str:
+    """How many numbers it learns in a ViT-S, fixed or learned."""
+    return " or ".join(f"{count:,}" for count in row["parameters"].values() if count is not None)
+
+
 def _columns(rows: list[dict[str, str]], names: list[str], *, between: int) -> list[str]:
     widths = {name: max(len(row[name]) for row in rows) for name in names}
     return [(" " * between).join(row[name].ljust(widths[name]) for name in names).rstrip() for row in rows]
@@ -52,7 +57,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "relative": ", ".join(map(_yes, row["relative"][:1] if same else row["relative"])),
         "oblique": _yes(row["oblique"]),
         "needs": _yes(row["needs_learning"]),
-        "parameters": " or ".join(f"{count:,}" for count in row["parameters"].values() if count is not None),
+        "parameters": parameters(row),
         "acts_on": row["acts_on"],
         "reach": "any" if row["reach"] is None else f"{row['reach']:g}",
         "paper": row["paper"].removeprefix("arXiv:"),

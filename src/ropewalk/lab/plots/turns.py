@@ -70,12 +70,16 @@ def _lines(axes: Axes, size: Sequence[int], look: Theme) -> None:
     """Lines at one turn, and at half a turn a patch for the axes of each length; beyond them the scale goes a little on."""
     limits = {math.pi * (n - 1): _limited(size, n) for n in size if n > 1}
     low, high = axes.get_ylim()
-    axes.set_ylim(low := min(low, 1.0), high := max(high, 1.5 * max(limits, default=1)))
+    low, highest = min(low, 1.0), max(limits, default=1.0)
+    axes.set_ylim(low, high := max(high, highest * (highest / low) ** 0.08))  # room for the words of the highest line
     marks = [(2 * math.pi, "one turn", "--"), *((y, words, ":") for y, words in limits.items())]
-    for i, (y, words, line) in enumerate(marks):
+    steps: dict[float, int] = {}  # how far to the left the words of a line stand, so as not to meet those of a near one
+    for y, words, line in marks:
         axes.axhline(y, color=look.faint, linewidth=1, linestyle=line, zorder=0)
-        near = sum(abs(math.log(y / other)) < 0.07 * math.log(high / low) for other, _, _ in marks[:i])
-        write(axes, 0.99 - 0.25 * near, y, words, look, ha="right", va="bottom", transform=axes.get_yaxis_transform())
+        near = [step for other, step in steps.items() if abs(math.log(y / other)) < 0.07 * math.log(high / low)]
+        steps[y] = max(near, default=-1) + 1
+        place = 0.99 - min(0.28, 0.78 / len(marks)) * steps[y]
+        write(axes, place, y, words, look, ha="right", va="bottom", transform=axes.get_yaxis_transform())
 
 
 def _limited(size: Sequence[int], n: int) -> str:
