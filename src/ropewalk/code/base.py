@@ -84,16 +84,30 @@ class Code:
     def __getitem__(self, layer: int) -> "Code":
         """The code of one layer. Its `tokens` is the identity, so that no offset is added twice."""
         layer = self._layer_index(layer)
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        changes: dict[str, Any] = {name: value[layer] for name, value in values.items() if isinstance(value, Tensor)}
+        changes: dict[str, Any] = {name: table[layer] for name, table in self._layered().items()}
         return replace(self, layers=None, **changes)
 
-    def _layer_index(self, layer: int) -> int:
+    def unbind(self) -> "tuple[Code, ...]":
+        """The codes of all layers, as code[0], code[1], …; going back, their gradients are put together in one pass."""
+        parts = {name: table.unbind(0) for name, table in self._layered().items()}
+        every: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(self._count())]
+        return tuple(replace(self, layers=None, **changes) for changes in every)
+
+    def _layered(self) -> dict[str, Tensor]:
+        """Tensors that have an axis for layers."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _count(self) -> int:
         if self.layers is None:
             raise TypeError("this code has no layers to choose from: its encoding was made without layers=")
-        if not -self.layers <= layer < self.layers:
-            raise IndexError(f"layer {layer} of a code of {self.layers} layers")
-        return layer % self.layers
+        return self.layers
+
+    def _layer_index(self, layer: int) -> int:
+        count = self._count()
+        if not -count <= layer < count:
+            raise IndexError(f"layer {layer} of a code of {count} layers")
+        return layer % count
 
     def _fits(self, side: str, rows: int, heads: int) -> bool:
         """Whether a table with rows for so many heads serves `heads` heads; keys may come repeated for each query."""
@@ -125,6 +139,9 @@ class Offset(Code):
     def __getitem__(self, layer: int) -> Code:
         self._layer_index(layer)
         return Code(q_prefix=self.q_prefix, k_prefix=self.k_prefix)
+
+    def unbind(self) -> tuple[Code, ...]:
+        return tuple(self[layer] for layer in range(self._count()))
 
 
 def batch_of(lead: Sequence[int]) -> int | None:

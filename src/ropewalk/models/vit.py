@@ -3,7 +3,7 @@
     vit = ViT("small", encoding="mixed", size=(224, 224), patch=16, classes=1000)
     logits = vit(images)
 
-The encoding is made for all layers at once; its code is made once a forward pass, and block i gets `code[i]`.
+The encoding is made for all layers at once; its code is made once a forward pass, and each block gets its layer's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,8 +110,8 @@ class ViT(nn.Module):
         code = self.encoding(positions).prefixed(q=count, k=count)
         x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x.flatten(2).mT], dim=1)
         x = self.dropout(code.tokens(x))
-        for i, block in enumerate(self.blocks):
-            x = block(x, code[i])
+        for block, own in zip(self.blocks, code.unbind(), strict=True):
+            x = block(x, own)
         x = self.norm(x)
         return self.head(x[:, 0] if self.pool == "class" else x[:, count:].mean(1))
 
