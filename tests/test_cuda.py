@@ -136,7 +136,7 @@ ENCODINGS = {
 OP = {
     "axial": "rotate",
     "mixed": "rotate",
-    "spherical": "sphere",
+    "spherical": "turn",
     "liere": "turn",
     "comrope-ld": "turn",
     "string-cayley": "rotate",
@@ -182,7 +182,8 @@ def test_a_model_runs_its_kernels_and_no_reference(name):
     model, (images, labels) = vit(name), batch()
     calls = launched(lambda: loss_of(model, images, labels).backward())
     assert calls[f"{OP[name]}_fused"] == calls[f"{OP[name]}_back"] == 3
-    assert ("expm_fused" in calls) == (OP[name] == "turn")
+    assert ("expm_fused" in calls) == (name in ("liere", "comrope-ld"))
+    assert calls.get("sphere_fused", 0) == (name == "spherical")
 
 
 @every_encoding
@@ -229,7 +230,7 @@ def test_compiled_models_call_kernels(name):
         assert (found - exact).norm() <= 0.05 * exact.norm() + 1e-5, key
     calls = launched(lambda: loss_of(compiled, images, labels).backward())
     assert calls[f"{OP[name]}_fused"] == calls[f"{OP[name]}_back"] == 3
-    assert ("expm_fused" in calls) == (OP[name] == "turn")
+    assert ("expm_fused" in calls) == (name in ("liere", "comrope-ld"))
 
 
 @pytest.mark.parametrize("name", ["mixed", "spherical", "liere"])
@@ -319,8 +320,11 @@ def test_wide_heads(op, width):
     kind = KINDS[op]
     x = normal(2, 2, 3, width, seed=0, dtype=torch.bfloat16).cuda().requires_grad_()
     table = kind.table(1, 3, groups=width // kind.size).float().cuda().requires_grad_()
-    call = {"rotate": lambda: rw.ops.rotate([x], [table], [None], interleaved=True, prefixes=[0])}
-    call |= {name: lambda name=name: getattr(rw.ops, name)([x], [table], prefixes=[0]) for name in ("sphere", "turn")}
+    call = {
+        "rotate": lambda: rw.ops.rotate([x], [table], [None], interleaved=True, prefixes=[0]),
+        "sphere": lambda: rw.ops.turn([x], [rw.ops.sphere(table)], prefixes=[0]),
+        "turn": lambda: rw.ops.turn([x], [table], prefixes=[0]),
+    }
     results = []
     for context in (contextlib.nullcontext(), references()):
         with context:

@@ -90,7 +90,8 @@ def test_kernels_do_not_fit_what_is_transformed():
 def test_ops_take_their_kernels():
     x = fake(*X)
     assert called(rotate, [x], [fake(*ANGLE)], [None], interleaved=True, prefixes=[0]) == ["rotate_fused"]
-    assert called(sphere, [x], [fake(1, 3, 4, 2)], prefixes=[0]) == ["sphere_fused"]
+    assert called(sphere, fake(1, 3, 4, 2)) == ["sphere_fused"]
+    assert called(sphere, fake(1, 3, 4, 2, dtype=torch.bfloat16)) == []
     assert called(turn, [x], [fake(1, 3, 4, 3, 3)], prefixes=[0]) == ["turn_fused"]
     assert called(expm, fake(7, 3, 3)) == called(expm, fake(7, 64, 64)) == ["expm_fused"]
     assert called(expm, fake(7, 2, 2)) == called(expm, fake(7, 65, 65)) == []
@@ -101,8 +102,6 @@ def test_ops_take_their_kernels():
 def test_kernels_do_not_fit_tables_that_differ_in_more_than_heads_and_tokens():
     x = fake(*X)
     assert called(rotate, [x, x], [fake(1, 3, 6), fake(1, 3, 5)], [None] * 2, interleaved=True, prefixes=[0, 0]) == []
-    assert called(sphere, [x, x], [fake(1, 3, 4, 2), fake(1, 3, 3, 2)], prefixes=[0, 0]) == []
-    assert called(sphere, [x, x], [fake(1, 3, 4, 2), fake(1, 3, 4, 1)], prefixes=[0, 0]) == []
     assert called(turn, [x, x], [fake(1, 3, 4, 3, 3), fake(1, 3, 6, 2, 2)], prefixes=[0, 0]) == []
 
 
@@ -226,7 +225,6 @@ def test_every_rotary_encoding(kernels_everywhere, encoding):
 
 SAMPLES = {
     "rotate": ([(1, 2, 3)], ([None], True, [1])),
-    "sphere": ([(1, 2, 2, 2)], ([1],)),
     "turn": ([(1, 2, 2, 3, 3)], ([1],)),
 }
 
@@ -248,3 +246,35 @@ def test_opcheck_of_exponentials(kernels_everywhere):
     tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
     torch.library.opcheck(torch.ops.ropewalk.expm_fused, (skew - skew.mT,), test_utils=tests)
     torch.library.opcheck(torch.ops.ropewalk.expm_back, (skew, skew - skew.mT, skew), test_utils=tests)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_opcheck_of_triplets(kernels_everywhere, axes):
+    angle, grad = normal(2, 5, axes, seed=0).float().to(DEVICE), normal(2, 5, 3, 3, seed=1).float().to(DEVICE)
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(torch.ops.ropewalk.sphere_fused, (angle,), test_utils=tests)
+    torch.library.opcheck(torch.ops.ropewalk.sphere_back, (grad, angle), test_utils=tests)
+
+
+def test_a_table_that_q_and_k_share_gets_one_gradient(kernels_everywhere):
+    xs = [normal(2, heads, tokens, 12, seed=heads).float().to(DEVICE) for heads, tokens in ((4, 4), (2, 3))]
+    for op, table, options in (
+        (rotate, normal(2, 3, 6, seed=1), {"gains": [None] * 2, "interleaved": True}),
+        (
+            rotate,
+            normal(2, 3, 6, seed=1),
+            {"gains": [normal(2, 3, 6, seed=i).float().to(DEVICE) for i in (2, 3)], "interleaved": True},
+        ),
+        (turn, torch.linalg.matrix_exp((free := normal(2, 3, 3, 4, 4, seed=1)) - free.mT), {}),
+    ):
+        table = table.float().to(DEVICE).requires_grad_()
+        found = []
+        for tables in ([table, table], [table, table.view_as(table)]):
+            ys = (
+                op(xs, tables, *options.values(), prefixes=[1, 0])
+                if op is turn
+                else op(xs, tables, prefixes=[1, 0], **options)
+            )
+            found.append([*ys, *torch.autograd.grad(sum((y * y.detach().sin()).sum() for y in ys), table)])
+        for shared, apart in zip(*found, strict=True):
+            torch.testing.assert_close(shared, apart, rtol=1e-5, atol=1e-5)

@@ -21,8 +21,9 @@ def kernel(op: str):
 
 def in_programs(monkeypatch, op: str, programs: int) -> None:
     """Let the items of a table's row be split only to get this many programs."""
-    launch = kernel(op).launch
-    monkeypatch.setattr(kernel(op), "launch", lambda *given, **options: launch(*given, **{**options, "programs": programs}))
+    module = kernel("rotate" if op == "rotate" else "turn")
+    launch = module.launch
+    monkeypatch.setattr(module, "launch", lambda *given, **options: launch(*given, **{**options, "programs": programs}))
     monkeypatch.setattr(importlib.import_module("ropewalk.ops.launch"), "PLANS", {})
 
 
@@ -56,12 +57,21 @@ class Kind:
         return torch.linalg.matrix_exp(free - free.mT)
 
     def forward(self, xs, tables, gains, prefixes):
-        options = (gains, self.interleaved) if self.op == "rotate" else ()
-        return getattr(kernel(self.op), f"{self.op}_fused")(xs, tables, *options, prefixes)
+        if self.op == "rotate":
+            return kernel("rotate").rotate_fused(xs, tables, gains, self.interleaved, prefixes)
+        return kernel("turn").turn_fused(xs, self.matrices(tables), prefixes)
 
     def back(self, dys, ys, tables, gains, prefixes):
-        options = (gains, self.interleaved) if self.op == "rotate" else ()
-        return getattr(kernel(self.op), f"{self.op}_back")(dys, ys, tables, *options, prefixes)
+        if self.op == "rotate":
+            return kernel("rotate").rotate_back(dys, ys, tables, gains, self.interleaved, prefixes)
+        found = kernel("turn").turn_back(dys, ys, self.matrices(tables), prefixes)
+        if self.op == "turn":
+            return found
+        dxs, gradients = found[: len(dys)], found[len(dys) :]
+        return dxs + [kernel("sphere").sphere_back(*pair) for pair in zip(gradients, tables, strict=False)]
+
+    def matrices(self, tables):
+        return [kernel("sphere").sphere_fused(table) for table in tables] if self.op == "sphere" else tables
 
     def matrix(self, table: Tensor, gain: Tensor | None, width: int) -> Tensor:
         """([B] h n D D), written entry by entry."""

@@ -125,7 +125,9 @@ class Chain(Code):
         return replace(self, layers=None, codes=tuple(code[layer] for code in self.codes))
 
     def unbind(self) -> tuple[Code, ...]:
-        return tuple(replace(self, layers=None, codes=codes) for codes in zip(*(c.unbind() for c in self.codes), strict=True))
+        return tuple(
+            replace(self, layers=None, codes=codes) for codes in zip(*(c.unbind() for c in self.codes), strict=True)
+        )
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included, if the chain does nothing but turn."""

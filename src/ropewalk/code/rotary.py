@@ -124,9 +124,25 @@ class Sphere(Rotary):
     q_angle: Tensor  # ([L] [B] h n T A)
     k_angle: Tensor | None = None
 
+    def turn(self) -> "Turn":
+        """The same as a turn by matrices, of all layers in one go."""
+        k_matrix = None if self.k_angle is None else ops.sphere(self.k_angle)
+        return Turn(
+            layers=self.layers,
+            q_prefix=self.q_prefix,
+            k_prefix=self.k_prefix,
+            q_heads=self.q_heads,
+            k_heads=self.k_heads,
+            head_dim=self.head_dim,
+            q_matrix=ops.sphere(self.q_angle),
+            k_matrix=k_matrix,
+        )
+
+    def unbind(self) -> tuple[Code, ...]:
+        return self.turn().unbind()
+
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        angles = [self._table(side) for side in xs]
-        return ops.sphere(list(xs.values()), angles, prefixes=self._prefixes(xs))
+        return self.turn()._turn(xs)
 
     def _turns(self, side: str) -> Tensor:
         angle = self._table(side)

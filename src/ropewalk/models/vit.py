@@ -6,6 +6,7 @@
 The encoding is made for all layers at once; its code is made once a forward pass, and each block gets its layer's.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,8 +79,7 @@ class ViT(nn.Module):
         grid = tuple(n // p for n, p in zip(size, self.patch, strict=True))
         shape = {"head_dim": width // heads, "heads": heads, "axes": self.axes, "layers": depth, "size": grid}
         self.encoding = create(encoding, **{**shape, **(options or {})})
-        convolution = nn.Conv2d if self.axes == 2 else nn.Conv3d
-        self.embed = convolution(channels, width, self.patch, stride=self.patch)  # type: ignore[arg-type]
+        self.embed = nn.Linear(channels * math.prod(self.patch), width)
         self.prefix = nn.Parameter(torch.empty(1, (pool == "class") + registers, width))
         rates = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
         self.blocks = nn.ModuleList(Block(width, heads, ratio, layer_scale, rate, dropout) for rate in rates)
@@ -90,7 +90,7 @@ class ViT(nn.Module):
     def reset_parameters(self) -> None:
         """Truncated normal weights of deviation 0.02, biases 0; the encoding starts as it was made."""
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d):
+            if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
@@ -103,12 +103,13 @@ class ViT(nn.Module):
         """
         if any(n % p for n, p in zip(images.shape[2:], self.patch, strict=True)):
             raise ValueError(f"images must have sides that the patch {self.patch} divides, got {tuple(images.shape)}")
-        x = self.embed(images)
+        x = self.embed(patches(images, self.patch))
         if positions is None:
-            positions = self.encoding.grid(*x.shape[2:], resolution=resolution, device=x.device)
-        count = self.prefix.shape[1]
+            positions = self.encoding.grid(*x.shape[1:-1], resolution=resolution, device=x.device)
+        x, count = x.flatten(1, -2), self.prefix.shape[1]
         code = self.encoding(positions).prefixed(q=count, k=count)
-        x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x.flatten(2).mT], dim=1)
+        if count:
+            x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
         x = self.dropout(code.tokens(x))
         for block, own in zip(self.blocks, code.unbind(), strict=True):
             x = block(x, own)
@@ -119,6 +120,15 @@ class ViT(nn.Module):
         """Names of parameters that weight decay would spoil: those of the encoding, of tokens, norms, gains and biases."""
         encoding = {f"encoding.{name}" for name, _ in self.encoding.named_parameters()}
         return encoding | {"prefix"} | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
+
+
+def patches(images: Tensor, patch: Sequence[int]) -> Tensor:
+    """Images (B C *sizes) cut into patches, (B *grid C·patch): a linear map of it is a convolution that strides by patches."""
+    axes = len(patch)
+    for axis, side in enumerate(patch):
+        images = images.unflatten(2 + 2 * axis, (-1, side))
+    whole, inner = range(2, 2 + 2 * axes, 2), range(3, 3 + 2 * axes, 2)
+    return images.permute(0, *whole, 1, *inner).flatten(-1 - axes)
 
 
 class Block(nn.Module):

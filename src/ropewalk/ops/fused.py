@@ -18,7 +18,7 @@ TRITON = importlib.util.find_spec("triton") is not None
 
 
 def declare(name: str, options: str) -> None:
-    """Declare the opaque ops of `name`, whose tables and options follow xs in the signature."""
+    """Declare the opaque ops of `name`, whose tables (one for each of xs, or one for all) and options follow xs."""
     for op, seen in ((f"{name}_fused", ""), (f"{name}_back", ", Tensor[] ys")):
         torch.library.define(f"ropewalk::{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
         torch.library.impl(f"ropewalk::{op}", "CUDA", late(name, op))
@@ -26,10 +26,10 @@ def declare(name: str, options: str) -> None:
     torch.library.register_fake(f"ropewalk::{name}_back", _fake_back)
 
 
-def late(name: str, op: str) -> Callable[..., list[Tensor]]:
+def late(name: str, op: str) -> Callable[..., Any]:
     """The kernel's function, looked for when it is first called: importing Triton takes time."""
 
-    def run(*arguments: Any) -> list[Tensor]:
+    def run(*arguments: Any) -> Any:
         return getattr(importlib.import_module(f"ropewalk.ops.{name}.kernel"), op)(*arguments)
 
     return run
@@ -58,15 +58,23 @@ def fits(xs: Sequence[Tensor], tables: Sequence[Tensor], fixed: Sequence[Tensor 
     )
 
 
+def fuse(name: str, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+    """The opaque op with its backward pass. A table that q and k share is handed over once, and gets one gradient."""
+    once = tables[:1] if all(table is tables[0] for table in tables) else tables
+    return list(Fused.apply(name, len(xs), len(once), options, *xs, *once))
+
+
 class Fused(torch.autograd.Function):
-    """A fused op with its backward pass: `apply(name, count, options, *xs, *tables)`."""
+    """A fused op with its backward pass: `apply(name, number of xs, number of tables, options, *xs, *tables)`."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, count: int, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, name: str, count: int, tabled: int, options: tuple[Any, ...], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         xs, tables = list(tensors[:count]), list(tensors[count:])
         outs = getattr(torch.ops.ropewalk, f"{name}_fused")(xs, tables, *options)
-        ctx.name, ctx.count, ctx.options = name, count, options
-        learned = any(ctx.needs_input_grad[3 + count :])
+        ctx.name, ctx.count, ctx.tabled, ctx.options = name, count, tabled, options
+        learned = any(ctx.needs_input_grad[4 + count :])
         ctx.save_for_backward(*tables, *(outs if learned else ()))
         return tuple(outs)
 
@@ -74,8 +82,8 @@ class Fused(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
         saved = list(ctx.saved_tensors)
-        tables, ys = saved[: ctx.count], saved[ctx.count :]
+        tables, ys = saved[: ctx.tabled], saved[ctx.tabled :]
         found = getattr(torch.ops.ropewalk, f"{ctx.name}_back")(list(dys), ys, tables, *ctx.options)
-        found += [None] * (2 * ctx.count - len(found))
-        wanted = ctx.needs_input_grad[3:]
-        return None, None, None, *(gradient if want else None for gradient, want in zip(found, wanted, strict=True))
+        found += [None] * (ctx.count + ctx.tabled - len(found))
+        wanted = ctx.needs_input_grad[4:]
+        return None, None, None, None, *(gradient if want else None for gradient, want in zip(found, wanted, strict=True))

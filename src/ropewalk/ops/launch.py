@@ -1,10 +1,11 @@
 """What the kernels share: how work is laid out over programs, what a program gets to know, and how it is launched.
 
-A side is q or k with its table ([B] h n …). Its programs come in the order (sample of the table, split, head of the table,
-block of tokens), the last one fastest. A split is a share of the items that an entry of the table serves: the heads of its
-group, times all samples if the table has none of its own.
+A side is q or k with its table ([B] h n …); both may have the same. Its programs come in the order (sample of the table,
+split, head of the table, block of tokens), the last one fastest. A split is a share of the items that an entry of the table
+serves: the heads of its group, times all samples if the table has none of its own.
 """
 
+import contextlib
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -25,30 +26,45 @@ class Side:
     def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, *, rows: int, programs: int) -> None:
         batch, heads, tokens, _ = x.shape
         own = table.ndim == 3 + trailing and table.shape[0] != 1
-        self.samples, table_heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
-        group, blocks = heads // table_heads, triton.cdiv(tokens, rows)
-        items = group * (1 if own else batch)
-        wanted = triton.cdiv(programs, max(self.samples * table_heads * blocks, 1))
-        self.splits = max(1, min(items, wanted))
-        self.programs = self.samples * self.splits * table_heads * blocks if batch else 0
-        self.sizes = (items, group, table_heads, tokens, prefix, blocks, self.splits)
+        self.samples, self.heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
+        self.group, self.tokens, self.prefix = heads // self.heads, tokens, prefix
+        self.blocks, self.items = triton.cdiv(tokens, rows), self.group * (1 if own else batch)
+        self.splits = max(1, min(self.items, triton.cdiv(programs, max(self.samples * self.heads * self.blocks, 1))))
+        self.empty = not batch
+
+    def sizes(self) -> tuple[int, ...]:
+        return self.items, self.group, self.heads, self.tokens, self.prefix, self.blocks, self.splits
+
+    def programs(self) -> int:
+        return 0 if self.empty else self.samples * self.splits * self.heads * self.blocks
 
 
 class Plan:
-    """How a kernel runs over both sides; what was compiled for it is kept here once it has run."""
+    """How a kernel runs over both sides; what was compiled for it is kept here once it has run.
+
+    Triton finds out at every call what it has compiled, and asks the driver about every pointer: that takes longer than the
+    turn. A plan knows the first, and hands over pointers as numbers.
+    """
 
     def __init__(self, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]]) -> None:
-        self.sides, self.strides = sides, strides
-        self.first, self.grid = sides[0].programs, (sum(side.programs for side in sides), 1, 1)
-        self.compiled: Any = None
+        self.sides = sides
+        self.layout = [(side.sizes(), *steps) for side, steps in zip(sides, strides, strict=True)]
+        self.first, self.grid = sides[0].programs(), (sum(side.programs() for side in sides), 1, 1)
+        self.again: Any = None
 
-    def run(self, kernel: Any, sides: Sequence[tuple[Any, ...]], constants: tuple[Any, ...], warps: int) -> None:
-        """Launch. Triton finds out at every call what it has compiled, which takes longer than the turn; a plan knows."""
-        arguments = (sides[0], sides[-1], self.first, *constants)
-        if self.compiled is not None:
-            self.compiled[self.grid](*arguments)
+    def run(
+        self, kernel: Any, tensors: Sequence[tuple[Tensor, ...]], constants: tuple[Any, ...], how: dict[str, int]
+    ) -> None:
+        """Launch over the tensors of each side."""
+        if self.again is not None:
+            numbers = [
+                (*[tensor.data_ptr() for tensor in side], *rest) for side, rest in zip(tensors, self.layout, strict=True)
+            ]
+            self.again(numbers[0], numbers[-1], self.first, *constants)
         elif self.grid[0]:
-            self.compiled = kernel[self.grid](*arguments, num_warps=warps)
+            given = [(*side, *rest) for side, rest in zip(tensors, self.layout, strict=True)]
+            compiled = kernel[self.grid](given[0], given[-1], self.first, *constants, **how)
+            self.again = None if compiled is None else compiled[self.grid]
 
 
 PLANS: dict[Hashable, Plan] = {}
@@ -63,47 +79,69 @@ def launch(
     tables: Sequence[Tensor],
     prefixes: Sequence[int],
     *,
-    gains: Sequence[Tensor | None] | None = None,
+    gains: Sequence[Tensor] = (),
     trailing: int,
     rows: int,
     programs: int,
     constants: tuple[Any, ...],
     warps: int = 4,
-    tail: tuple[int, ...] = (),
+    stages: int = 3,
 ) -> list[Tensor]:
-    """Run a kernel over all sides. If outputs ys are given, the sums that tables get: (samples, splits, h, n, …, *tail)."""
+    """Run a kernel over all sides, with a table for each or one for all. If outputs ys are given, the result is what tables
+    get: for each, sums of (sides, samples, splits, h, n, …), of which the first and the third are still to be added up.
+    """
     xs, tables = [dense(x) for x in xs], [dense(table, trailing) for table in tables]
-    seen = [dense(y) for y in ys] or xs
-    scales = tables if gains is None or gains[0] is None else [dense(gain) for gain in gains if gain is not None]
-    every = [*xs, *outs, *seen, *tables, *scales]
-    key = (kernel, constants, bool(ys), tuple(prefixes), *map(_print, every))
+    each = tables * (len(xs) // len(tables))
+    seen, scales = [dense(y) for y in ys] or xs, [dense(gain) for gain in gains] or each
+    key = (kernel, constants, bool(ys), *prefixes, *map(_print, (*xs, *outs, *seen, *tables, *scales)))
     plan = PLANS.get(key)
     if plan is None:
-        made = [
-            Side(x, table, trailing, prefix, rows=rows, programs=programs)
-            for x, table, prefix in zip(xs, tables, prefixes, strict=True)
-        ]
-        strides = [
-            (steps(x), steps(out), steps(y), steps(table, trailing), steps(scale, trailing))
-            for x, out, y, table, scale in zip(xs, outs, seen, tables, scales, strict=True)
-        ]
-        if len(PLANS) >= MOST_PLANS:
-            PLANS.clear()
-        plan = PLANS[key] = Plan(made, strides)
-    sums = [_room(side, table, trailing, tail) for side, table in zip(plan.sides, tables, strict=True)] if ys else tables
-    groups = zip(xs, outs, seen, tables, scales, sums, plan.sides, plan.strides, strict=True)
-    plan.run(kernel, [(*group[:6], group[6].sizes, *group[7]) for group in groups], constants, warps)
-    return sums if ys else []
+        plan = _planned(key, xs, outs, seen, each, scales, prefixes, trailing, rows, programs, shared=len(tables) < len(xs))
+    sums = _room(plan.sides, tables, trailing) if ys else []
+    parts = [part for all_sides in sums for part in all_sides] or each
+    tensors = list(zip(xs, outs, seen, each, scales, parts, strict=True))
+    with on(xs[0]):
+        plan.run(kernel, tensors, constants, {"num_warps": warps, "num_stages": stages})
+    return sums
+
+
+def _planned(key, xs, outs, seen, tables, scales, prefixes, trailing, rows, programs, *, shared):
+    """A plan for new shapes. Sides with one table have as many splits, so that their sums are one tensor."""
+    options = {"rows": rows, "programs": programs}
+    sides = [Side(x, t, trailing, prefix, **options) for x, t, prefix in zip(xs, tables, prefixes, strict=True)]
+    if shared:
+        for side in sides:
+            side.splits = max(other.splits for other in sides)
+    groups = zip(xs, outs, seen, tables, scales, strict=True)
+    strides = [
+        (steps(x), steps(out), steps(y), steps(t, trailing), steps(scale, trailing)) for x, out, y, t, scale in groups
+    ]
+    if len(PLANS) >= MOST_PLANS:
+        PLANS.clear()
+    PLANS[key] = Plan(sides, strides)
+    return PLANS[key]
 
 
 def _print(x: Tensor) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16
 
 
-def _room(side: Side, table: Tensor, trailing: int, tail: tuple[int, ...]) -> Tensor:
-    """Room for partial sums of a table's gradient; zeros where no program writes."""
-    shape = (side.samples, side.splits, *table.shape[-2 - trailing :], *tail)
-    return (torch.empty if side.programs else torch.zeros)(shape, dtype=torch.float32, device=table.device)
+def on(x: Tensor) -> Any:
+    """A context in which x's device is the current one."""
+    return torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else NOTHING
+
+
+NOTHING = contextlib.nullcontext()
+
+
+def _room(sides: Sequence[Side], tables: Sequence[Tensor], trailing: int) -> list[Tensor]:
+    """Room for partial sums of each table's gradient; zeros where no program writes."""
+    shared = len(sides) // len(tables)
+    found = []
+    for side, table in zip(sides, tables, strict=False):
+        shape = (shared, side.samples, side.splits, *table.shape[-2 - trailing :])
+        found.append((torch.empty if side.programs() else torch.zeros)(shape, dtype=torch.float32, device=table.device))
+    return found
 
 
 def steps(x: Tensor, trailing: int = 1) -> tuple[int, int, int]:
@@ -129,9 +167,9 @@ def power(n: int) -> int:
     return triton.next_power_of_2(n) if n else 0
 
 
-def summed(sums: Tensor, table: Tensor, *dims: int) -> Tensor:
-    """Partial sums added up in their order, shaped like the table."""
-    return sums.sum((1, *dims)).reshape(table.shape).to(table.dtype)
+def summed(sums: Sequence[Tensor], tables: Sequence[Tensor]) -> list[Tensor]:
+    """Partial sums added up in their order, shaped like their tables."""
+    return [each.sum((0, 2)).reshape(table.shape).to(table.dtype) for each, table in zip(sums, tables, strict=False)]
 
 
 @triton.jit

@@ -173,10 +173,10 @@ def check_layers(encoding: Encoding) -> None:
             close(whole[layer], Logits(alone).at(p), f"layer {layer} of three and alone")
             tokens = Logits(deep).tokens(6)
             close(code[layer].tokens(tokens), tokens, "tokens before and after a single layer's code", atol=0.0)
-            one, other = leaves(code[layer]), leaves(code.unbind()[layer])
-            assert one.keys() == other.keys(), f"code[{layer}] holds {set(one)}, code.unbind()[{layer}] {set(other)}"
-            for name in one:
-                close(other[name], one[name], f"{name} of code.unbind()[{layer}] and code[{layer}]", atol=0.0)
+        logits = Logits(deep)
+        q, k = logits.split(tokens, "to_q", logits.heads), logits.split(tokens, "to_k", logits.kv_heads)
+        for layer, own in enumerate(code.unbind()):
+            close(logits.attend(own, q, k), logits.attend(code[layer], q, k), f"code.unbind()[{layer}] and code[{layer}]")
     q = torch.zeros(2, encoding.heads, 6, encoding.head_dim)
     refused(lambda: code.qk(q, q), TypeError, "q and k for a code of three layers at once")
     refused(lambda: code[3], IndexError, "layer 3 of three")

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.launch import on
+
 LARGEST = 64
 """The largest block that fits into registers."""
 
@@ -102,7 +104,6 @@ def _run(kernel, *given):
     width = next(w for w in (16, 32, 64) if size <= w)
     packed, count = width // size, out.numel() // (size * size)
     if count:
-        kernel[(triton.cdiv(count, packed),)](
-            *given, out, count, size, packed, width, num_warps={16: 1, 32: 2, 64: 4}[width]
-        )
+        with on(out):
+            kernel[(triton.cdiv(count, packed),)](*given, out, count, size, packed, width, num_warps=width // 16)
     return out

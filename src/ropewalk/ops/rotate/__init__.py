@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.ops.fused import Fused, declare, fits
+from ropewalk.ops.fused import declare, fits, fuse
 from ropewalk.ops.rotate.reference import rotate_reference
 
 torch.library.define(
@@ -25,7 +25,7 @@ def _rotate(
     xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
 ) -> list[Tensor]:
     if fits(xs, angles, gains) and even(angles, gains):
-        return list(Fused.apply("rotate", len(xs), (gains, interleaved, prefixes), *xs, *angles))
+        return fuse("rotate", xs, angles, gains, interleaved, prefixes)
     return rotate_reference(xs, angles, gains, interleaved, prefixes)
 
 

@@ -134,16 +134,15 @@ def rotate_back(
 ) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]
-    sums = _launch(dys, dxs, ys, angles, gains, interleaved, prefixes, back=True)
-    return dxs + [summed(each, angle) for each, angle in zip(sums, angles, strict=False)]
+    return dxs + summed(_launch(dys, dxs, ys, angles, gains, interleaved, prefixes, back=True), angles)
 
 
 def _launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):
     depth, pairs, wanted = xs[0].shape[-1], angles[0].shape[-1], bool(ys)
     width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
-    gained = gains[0] is not None
-    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted)
-    fill = 2048 if wanted else 4096
+    stretches = [gain for gain in gains if gain is not None]
+    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, bool(stretches), back, wanted)
     given = (turn_kernel, xs, outs, ys, angles, prefixes)
-    return launch(*given, gains=gains, trailing=1, rows=rows, programs=fill, constants=constants)
+    programs = 2048 if wanted else 4096
+    return launch(*given, gains=stretches, trailing=1, rows=rows, programs=programs, constants=constants)

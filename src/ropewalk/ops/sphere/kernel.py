@@ -1,11 +1,7 @@
-"""Turns of triplets as one Triton kernel each way, for q and k together, on tensor cores.
+"""Rotations of triplets from their angles, and gradients of the angles, as one Triton kernel each.
 
-Three channels do not fit the powers of two that loads and stores come in. So a program builds, from the angles of one token
-and one head of a table, the matrix M of the whole head (3 x 3 blocks on the diagonal, ones where nothing is turned) and
-multiplies by it its share of the samples and of the heads that the table's head serves, as the kernel for blocks does.
-
-Backward needs outputs, not inputs. With y = M x, dL/dx = Mᵀ dL/dy, and angles get sums of W - Wᵀ with W = Σ dL/dy yᵀ over
-the batch: for turns by t0 in (a, c), then t1 in (b, c), then t2 in (a, b), and N = W - Wᵀ,
+A program has a row of triplets. Let G = dL/dM and W = G Mᵀ. Moving an angle moves M by a quarter turn on its left, hence
+angles get entries of N = W - Wᵀ: with the letters of the reference,
 
     dL/dt2 = N[b, a],    dL/dt1 = c2 N[c, b] - s2 N[c, a],    dL/dt0 = c1 c2 N[c, a] + c1 s2 N[c, b] - s1 N[b, a].
 """
@@ -14,113 +10,79 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ropewalk.ops.fused import room
-from ropewalk.ops.launch import launch, owner, power, summed
-from ropewalk.ops.turn.kernel import ROWS, item_rows, product
+from ropewalk.ops.launch import on
+
+ROW = 128
+"""Triplets of a program."""
 
 
 @triton.jit
-def circle(angle, place, axis: tl.constexpr, axes: tl.constexpr, triplets: tl.constexpr, width: tl.constexpr):
-    """For every channel, cosine and sine of its triplet's angle: 1 and 0 if it is not turned, or there is no such axis."""
-    channel = tl.arange(0, width)
-    inside = (channel < 3 * triplets) & (channel * 0 + place >= 0) & (axis < axes)
-    t = tl.load(angle + channel // 3 * axes + axis, mask=inside, other=0.0).to(tl.float32)
-    return tl.cos(t)[:, None], tl.sin(t)[:, None]
+def circle(angle, at, mask, axis: tl.constexpr, axes: tl.constexpr):
+    """Cosine and sine of an axis's angle: 1 and 0 if there is no such axis."""
+    t = tl.load(angle + at * axes + axis, mask=mask & (axis < axes), other=0.0)
+    return tl.cos(t), tl.sin(t)
 
 
 @triton.jit
-def chosen(member, first, second, third):
-    return tl.where(member == 0, first, tl.where(member == 1, second, third))
+def rotation(angle, at, mask, axes: tl.constexpr):
+    """The rows of M, and what gradients need of the circles."""
+    c0, s0 = circle(angle, at, mask, 0, axes)
+    c1, s1 = circle(angle, at, mask, 1, axes)
+    c2, s2 = circle(angle, at, mask, 2, axes)
+    a = (c0 * c2 + s0 * s1 * s2, -c1 * s2, c0 * s1 * s2 - s0 * c2)
+    b = (c0 * s2 - s0 * s1 * c2, c1 * c2, -s0 * s2 - c0 * s1 * c2)
+    c = (s0 * c1, s1, c0 * c1)
+    return a, b, c, c1, s1, c2, s2
 
 
 @triton.jit
-def head_matrix(c0, s0, c1, s1, c2, s2, width: tl.constexpr, transposed: tl.constexpr):
-    """The matrix of the whole head, or its transpose, from the cosines and sines of each row's triplet."""
-    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
-    row, column = (j % 3, i % 3) if transposed else (i % 3, j % 3)
-    a = chosen(column, c0, 0.0, -s0)
-    b = chosen(column, -s0 * s1, c1, -c0 * s1)
-    c = chosen(column, s0 * c1, s1, c0 * c1)
-    whole = chosen(row, c2 * a - s2 * b, s2 * a + c2 * b, c)
-    return tl.where(i // 3 == j // 3, whole, 0.0)
+def forward_kernel(angle, out, count, axes: tl.constexpr, row: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * row + tl.arange(0, row)
+    mask = at < count
+    a, b, c, _, _, _, _ = rotation(angle, at, mask, axes)
+    for j in tl.static_range(3):
+        tl.store(out + at * 9 + j, a[j], mask=mask)
+        tl.store(out + at * 9 + 3 + j, b[j], mask=mask)
+        tl.store(out + at * 9 + 6 + j, c[j], mask=mask)
 
 
 @triton.jit
-def antisymmetric(ba, ca, cb, width: tl.constexpr):
-    """A matrix with these entries in each block, and their opposites across the diagonal."""
-    i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
-    row, column = i % 3, j % 3
-    a = chosen(column, 0.0, -ba, -ca)
-    b = chosen(column, ba, 0.0, -cb)
-    c = chosen(column, ca, cb, 0.0)
-    return tl.where(i // 3 == j // 3, chosen(row, a, b, c), 0.0)
+def across(grad, at, mask, i: tl.constexpr, j: tl.constexpr, mine, other):
+    """N[i, j], from the rows i (mine) and j (other) of M."""
+    total = tl.zeros(at.shape, tl.float32)
+    for k in tl.static_range(3):
+        total += tl.load(grad + at * 9 + 3 * i + k, mask=mask, other=0.0) * other[k]
+        total -= tl.load(grad + at * 9 + 3 * j + k, mask=mask, other=0.0) * mine[k]
+    return total
 
 
 @triton.jit
-def turn_side(
-    pid, side, depth: tl.constexpr, triplets: tl.constexpr, axes: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
-    back: tl.constexpr, wanted: tl.constexpr,
-):  # fmt: skip
-    """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into `sums`, row by row of M."""
-    x, out, y, angle, _, sums, sizes, x_steps, out_steps, y_steps, angle_steps, _ = side
-    items, group, heads, tokens, prefix, blocks, splits = sizes
-    token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
-    token = token.to(tl.int64)
-    place = token - prefix
-    angle += sample * angle_steps[0] + head * angle_steps[1] + place * angle_steps[2]
-    c0, s0 = circle(angle, place, 0, axes, triplets, width)
-    c1, s1 = circle(angle, place, 1, axes, triplets, width)
-    c2, s2 = circle(angle, place, 2, axes, triplets, width)
-    factor = head_matrix(c0, s0, c1, s1, c2, s2, width, not back)
-    total = tl.zeros((width, width), tl.float32)
-    for start in range(first, last, rows):
-        at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
-        given = tl.load(x + at, mask=mask, other=0.0)
-        if wanted:
-            at, mask = item_rows(start, last, sample, head, token, group, y_steps, depth, width, rows)
-            total = tl.dot(tl.trans(given), tl.load(y + at, mask=mask, other=0.0), total, input_precision="ieee")
-        at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
-        tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
-    if wanted:
-        channel = tl.arange(0, width)
-        at = (((row * heads + head) * (tokens - prefix) + place) * triplets + channel // 3) * axes * 3 + channel % 3
-        inside = (channel < 3 * triplets) & (channel * 0 + place >= 0)
-        tl.store(sums + at, tl.sum(total * antisymmetric(-s1, c1 * c2, c1 * s2, width), 1), mask=inside)
-        if axes > 1:
-            tl.store(sums + at + 3, tl.sum(total * antisymmetric(0.0 * s2, -s2, c2, width), 1), mask=inside)
-        if axes > 2:
-            tl.store(sums + at + 6, tl.sum(total * antisymmetric(0.0 * s2 + 1.0, 0.0 * s2, 0.0 * s2, width), 1), mask=inside)
+def backward_kernel(grad, angle, out, count, axes: tl.constexpr, row: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * row + tl.arange(0, row)
+    mask = at < count
+    a, b, c, c1, s1, c2, s2 = rotation(angle, at, mask, axes)
+    ba, ca, cb = across(grad, at, mask, 1, 0, b, a), across(grad, at, mask, 2, 0, c, a), across(grad, at, mask, 2, 1, c, b)
+    tl.store(out + at * axes, c1 * c2 * ca + c1 * s2 * cb - s1 * ba, mask=mask)
+    if axes > 1:
+        tl.store(out + at * axes + 1, c2 * cb - s2 * ca, mask=mask)
+    if axes > 2:
+        tl.store(out + at * axes + 2, ba, mask=mask)
 
 
-@triton.jit
-def turn_kernel(
-    q, k, first, depth: tl.constexpr, triplets: tl.constexpr, axes: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
-    back: tl.constexpr, wanted: tl.constexpr,
-):  # fmt: skip
-    pid = tl.program_id(0)
-    if pid < first:
-        turn_side(pid, q, depth, triplets, axes, width, rows, back, wanted)
-    else:
-        turn_side(pid - first, k, depth, triplets, axes, width, rows, back, wanted)
+def sphere_fused(angle: Tensor) -> Tensor:
+    """As `ropewalk.ops.sphere`, of float32."""
+    out = angle.new_empty(*angle.shape[:-1], 3, 3)
+    return _run(forward_kernel, angle.contiguous(), out, axes=angle.shape[-1])
 
 
-def sphere_fused(xs: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """As `ropewalk.ops.sphere`."""
-    outs = [room(x) for x in xs]
-    _launch(xs, outs, [], angles, prefixes, back=False)
-    return outs
+def sphere_back(grad: Tensor, angle: Tensor) -> Tensor:
+    """The gradient of the angles."""
+    return _run(backward_kernel, grad.contiguous(), angle.contiguous(), angle.new_empty(angle.shape), axes=angle.shape[-1])
 
 
-def sphere_back(dys: list[Tensor], ys: list[Tensor], angles: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """Gradients of xs, and, if outputs ys are given, of angles."""
-    dxs = [room(dy) for dy in dys]
-    sums = _launch(dys, dxs, ys, angles, prefixes, back=True)
-    return dxs + [summed(each, angle, -1) for each, angle in zip(sums, angles, strict=False)]
-
-
-def _launch(xs, outs, ys, angles, prefixes, *, back):
-    depth, (triplets, axes) = xs[0].shape[-1], angles[0].shape[-2:]
-    constants = (depth, triplets, axes, max(16, power(depth)), ROWS, back, bool(ys))
-    return launch(
-        turn_kernel, xs, outs, ys, angles, prefixes, trailing=2, rows=1, programs=1024, constants=constants, tail=(3,)
-    )  # fmt: skip
+def _run(kernel, *tensors, axes):
+    count = tensors[-1].numel() // (9 if kernel is forward_kernel else axes)
+    if count:
+        with on(tensors[0]):
+            kernel[(triton.cdiv(count, ROW),)](*tensors, count, axes, ROW)
+    return tensors[-1]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.ops.fused import Fused, declare, fits
+from ropewalk.ops.fused import declare, fits, fuse
 from ropewalk.ops.turn.reference import turn_reference
 
 torch.library.define("ropewalk::turn", "(Tensor[] xs, Tensor[] matrices, SymInt[] prefixes) -> Tensor[]")
@@ -14,7 +14,7 @@ declare("turn", "SymInt[] prefixes")
 
 def _turn(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     if fits(xs, matrices) and len({m.shape[-3:] for m in matrices}) == 1 and xs[0].shape[-1] <= 128:
-        return list(Fused.apply("turn", len(xs), (prefixes,), *xs, *matrices))
+        return fuse("turn", xs, matrices, prefixes)
     return turn_reference(xs, matrices, prefixes)
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from ropewalk.ops.fused import room
 from ropewalk.ops.launch import launch, owner, power, summed
 
-ROWS = 64
-"""Rows of x that meet a matrix at a time."""
+TILES = {(128, 2, False): (64, 8, 3), (128, 4, False): (32, 8, 2), (128, 2, True): (32, 8, 2), (128, 4, True): (16, 8, 1)}
+"""Rows of x that meet a matrix at a time, warps, and stages of loading ahead, by width, bytes and whether matrices learn."""
 
 
 @triton.jit
@@ -104,14 +104,13 @@ def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) ->
 def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
     dxs = [room(dy) for dy in dys]
-    sums = _launch(dys, dxs, ys, matrices, prefixes, back=True)
-    return dxs + [summed(each, matrix) for each, matrix in zip(sums, matrices, strict=False)]
+    return dxs + summed(_launch(dys, dxs, ys, matrices, prefixes, back=True), matrices)
 
 
 def _launch(xs, outs, ys, matrices, prefixes, *, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
-    constants, warps = (depth, size, groups, width, ROWS, back, bool(ys)), 4 if width <= 64 else 8
-    return launch(
-        turn_kernel, xs, outs, ys, matrices, prefixes, trailing=3, rows=1, programs=1024, constants=constants, warps=warps
-    )  # fmt: skip
+    rows, warps, stages = TILES.get((width, xs[0].element_size(), bool(ys)), (64, 4, 3))
+    constants = (depth, size, groups, width, rows, back, bool(ys))
+    given = (turn_kernel, xs, outs, ys, matrices, prefixes)
+    return launch(*given, trailing=3, rows=1, programs=1024, constants=constants, warps=warps, stages=stages)
