@@ -6,12 +6,13 @@ import math
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import ropewalk as rw
 from ropewalk.code import Offset
 from ropewalk.models import ViT
-from ropewalk.models.vit import PRESETS, Block
+from ropewalk.models.vit import PRESETS, Block, patches
 
 SMALL = {"width": 24, "depth": 2, "heads": 2, "size": (12, 20), "patch": 4, "classes": 7}
 NAMES = {axes: [name for name in rw.names() if name != "mrope" or axes == 3] for axes in (2, 3)}
@@ -115,8 +116,8 @@ def test_offsets_are_added_once_and_to_patches_alone():
     vit(x)
     code = vit.encoding(vit.encoding.grid(3, 5))
     assert isinstance(code, Offset)
-    patches = vit.embed(x).flatten(2).mT
-    torch.testing.assert_close(seen[0], torch.cat([vit.prefix.expand(2, 1, 24), code.tokens(patches)], 1))
+    embedded = vit.embed(patches(x, vit.patch)).flatten(1, 2)
+    torch.testing.assert_close(seen[0], torch.cat([vit.prefix.expand(2, 1, 24), code.tokens(embedded)], 1))
 
 
 @pytest.mark.parametrize("size", [(12, 20), (20, 12), (4, 4), (24, 40)])
@@ -129,8 +130,14 @@ def test_other_sizes_in_use(size):
 
 def test_patches_of_any_shape_and_one_channel():
     vit = small("axial", size=(12, 20), patch=(3, 10), channels=1)
-    assert vit.embed(images(2, 12, 20, channels=1)).shape == (2, 24, 4, 2)
     assert vit(images(2, 12, 20, channels=1)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(("convolution", "patch"), [(F.conv2d, (3, 5)), (F.conv3d, (2, 3, 5))], ids=["images", "volumes"])
+def test_a_linear_map_of_patches_is_a_convolution(convolution, patch):
+    x, weight = torch.randn(2, 3, *(2 * p * (i + 1) for i, p in enumerate(patch))), torch.randn(7, 3, *patch)
+    expected = convolution(x, weight, stride=patch).movedim(1, -1)
+    torch.testing.assert_close(F.linear(patches(x, patch), weight.flatten(1)), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("resolution", ["extrapolate", "rescale"])
