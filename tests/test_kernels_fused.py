@@ -142,7 +142,7 @@ def kernels_everywhere(monkeypatch, few_programs):
     with torch.library._scoped_library("ropewalk", "IMPL") as library:
         for name in ("rotate", "sphere", "turn", "expm"):
             for op in (f"{name}_fused", f"{name}_back"):
-                library.impl(op, importlib.import_module("ropewalk.ops.fused").late(name, op), "CPU")
+                library.impl(op, importlib.import_module("ropewalk.ops.fused").late(op), "CPU")
             module = importlib.import_module(f"ropewalk.ops.{name}")
             monkeypatch.setattr(module, "fits", lambda xs, *rest: xs[0].dtype is not torch.float64)
         yield

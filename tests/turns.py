@@ -22,8 +22,8 @@ def kernel(op: str):
 def in_programs(monkeypatch, op: str, programs: int) -> None:
     """Let the items of a table's row be split only to get this many programs."""
     module = kernel("rotate" if op == "rotate" else "turn")
-    launch = module.launch
-    monkeypatch.setattr(module, "launch", lambda *given, **options: launch(*given, **{**options, "programs": programs}))
+    settings = module.settings
+    monkeypatch.setattr(module, "settings", lambda *given: settings(*given)._replace(programs=programs))
     monkeypatch.setattr(importlib.import_module("ropewalk.ops.launch"), "PLANS", {})
 
 

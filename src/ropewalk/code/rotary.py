@@ -55,10 +55,9 @@ class Rotary(Code, ABC):
         self._one_layer()
         for side, x in xs.items():
             *lead, heads, tokens = self._table(side).shape[: -self.trailing]
-            batch, tokens = batch_of(lead), tokens + getattr(self, f"{side}_prefix")
-            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim)
-            right = right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])
-            if not right:
+            batch, tokens = batch_of(lead), tokens + (self.q_prefix if side == "q" else self.k_prefix)
+            right = x.ndim == 4 and x.shape[2] == tokens and x.shape[3] == self.head_dim
+            if not (right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])):
                 shape = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
                 raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
         return self._turn(xs)

@@ -5,9 +5,8 @@ split, head of the table, block of tokens), the last one fastest. A split is a s
 serves: the heads of its group, times all samples if the table has none of its own.
 """
 
-import contextlib
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,20 +16,30 @@ from torch import Tensor
 MOST_PLANS = 4096
 
 
-class Side:
-    """The work on x (B H N D) with a table of `trailing` dimensions after n, in blocks of `rows` tokens.
+class Settings(NamedTuple):
+    """How a kernel is compiled and laid out: blocks of `rows` tokens, and `programs` that fill a device."""
 
-    Items are split until there are as many `programs` as fill a device.
+    constants: tuple[Any, ...]
+    rows: int
+    programs: int
+    warps: int = 4
+    stages: int = 3
+
+
+class Side:
+    """The work on x (B H N D) with a table of `trailing` dimensions after n, in blocks of tokens.
+
+    Items are split until there are as many programs as fill a device.
     """
 
-    def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, *, rows: int, programs: int) -> None:
+    def __init__(self, x: Tensor, table: Tensor, trailing: int, prefix: int, settings: Settings) -> None:
         batch, heads, tokens, _ = x.shape
         own = table.ndim == 3 + trailing and table.shape[0] != 1
         self.samples, self.heads = table.shape[0] if own else 1, table.shape[-2 - trailing]
-        self.group, self.tokens, self.prefix = heads // self.heads, tokens, prefix
-        self.blocks, self.items = triton.cdiv(tokens, rows), self.group * (1 if own else batch)
-        self.splits = max(1, min(self.items, triton.cdiv(programs, max(self.samples * self.heads * self.blocks, 1))))
-        self.empty = not batch
+        self.group, self.tokens, self.prefix, self.empty = heads // self.heads, tokens, prefix, not batch
+        self.blocks, self.items = triton.cdiv(tokens, settings.rows), self.group * (1 if own else batch)
+        wanted = triton.cdiv(settings.programs, max(self.samples * self.heads * self.blocks, 1))
+        self.splits = max(1, min(self.items, wanted))
 
     def sizes(self) -> tuple[int, ...]:
         return self.items, self.group, self.heads, self.tokens, self.prefix, self.blocks, self.splits
@@ -42,29 +51,35 @@ class Side:
 class Plan:
     """How a kernel runs over both sides; what was compiled for it is kept here once it has run.
 
-    Triton finds out at every call what it has compiled, and asks the driver about every pointer: that takes longer than the
-    turn. A plan knows the first, and hands over pointers as numbers.
+    Triton finds out at every call what it has compiled, which takes longer than the turn; a plan knows.
     """
 
-    def __init__(self, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]]) -> None:
-        self.sides = sides
+    def __init__(self, settings: Settings, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]], shared: bool) -> None:
+        self.settings = settings
+        if shared:  # as many splits, so that the sums of one table are one tensor
+            for side in sides:
+                side.splits = max(other.splits for other in sides)
         self.layout = [(side.sizes(), *steps) for side, steps in zip(sides, strides, strict=True)]
         self.first, self.grid = sides[0].programs(), (sum(side.programs() for side in sides), 1, 1)
-        self.again: Any = None
+        self.lead = [(len(sides) if shared else 1, side.samples, side.splits) for side in sides]
+        self.full, self.again = all(side.programs() for side in sides), None
 
-    def run(
-        self, kernel: Any, tensors: Sequence[tuple[Tensor, ...]], constants: tuple[Any, ...], how: dict[str, int]
-    ) -> None:
+    def run(self, kernel: Any, tensors: Sequence[tuple[Tensor, ...]]) -> None:
         """Launch over the tensors of each side."""
+        constants, _, _, warps, stages = self.settings
         if self.again is not None:
-            numbers = [
-                (*[tensor.data_ptr() for tensor in side], *rest) for side, rest in zip(tensors, self.layout, strict=True)
-            ]
-            self.again(numbers[0], numbers[-1], self.first, *constants)
+            given = [(*[x.data_ptr() for x in side], *rest) for side, rest in zip(tensors, self.layout, strict=True)]
+            self.again(given[0], given[-1], self.first, *constants)
         elif self.grid[0]:
-            given = [(*side, *rest) for side, rest in zip(tensors, self.layout, strict=True)]
-            compiled = kernel[self.grid](given[0], given[-1], self.first, *constants, **how)
+            whole = [(*side, *rest) for side, rest in zip(tensors, self.layout, strict=True)]
+            compiled = kernel[self.grid](whole[0], whole[-1], self.first, *constants, num_warps=warps, num_stages=stages)
             self.again = None if compiled is None else compiled[self.grid]
+
+    def room(self, tables: Sequence[Tensor], trailing: int) -> list[Tensor]:
+        """Room for partial sums of each table's gradient; zeros where no program writes."""
+        make = torch.empty if self.full else torch.zeros
+        shapes = [(*lead, *table.shape[-2 - trailing :]) for lead, table in zip(self.lead, tables, strict=False)]
+        return [make(shape, dtype=torch.float32, device=tables[0].device) for shape in shapes]
 
 
 PLANS: dict[Hashable, Plan] = {}
@@ -73,75 +88,50 @@ PLANS: dict[Hashable, Plan] = {}
 
 def launch(
     kernel: Any,
+    settings: Callable[..., Settings],
     xs: Sequence[Tensor],
     outs: Sequence[Tensor],
     ys: Sequence[Tensor],
     tables: Sequence[Tensor],
     prefixes: Sequence[int],
-    *,
+    *flags: bool,
     gains: Sequence[Tensor] = (),
-    trailing: int,
-    rows: int,
-    programs: int,
-    constants: tuple[Any, ...],
-    warps: int = 4,
-    stages: int = 3,
+    trailing: int = 1,
 ) -> list[Tensor]:
     """Run a kernel over all sides, with a table for each or one for all. If outputs ys are given, the result is what tables
     get: for each, sums of (sides, samples, splits, h, n, …), of which the first and the third are still to be added up.
     """
-    xs, tables = [dense(x) for x in xs], [dense(table, trailing) for table in tables]
+    xs, ys, tables = [dense(x) for x in xs], [dense(y) for y in ys], [dense(table, trailing) for table in tables]
+    gains = [dense(gain) for gain in gains]
+    counts = len(xs), len(ys), len(tables), outs[0] is xs[0]
+    key = (kernel, flags, counts, *prefixes, *map(_print, (*xs, *ys, *tables, *gains)))
     each = tables * (len(xs) // len(tables))
-    seen, scales = [dense(y) for y in ys] or xs, [dense(gain) for gain in gains] or each
-    key = (kernel, constants, bool(ys), *prefixes, *map(_print, (*xs, *outs, *seen, *tables, *scales)))
+    groups = [xs, outs, ys or xs, each, gains or each]
     plan = PLANS.get(key)
     if plan is None:
-        plan = _planned(key, xs, outs, seen, each, scales, prefixes, trailing, rows, programs, shared=len(tables) < len(xs))
-    sums = _room(plan.sides, tables, trailing) if ys else []
-    parts = [part for all_sides in sums for part in all_sides] or each
-    tensors = list(zip(xs, outs, seen, each, scales, parts, strict=True))
-    with on(xs[0]):
-        plan.run(kernel, tensors, constants, {"num_warps": warps, "num_stages": stages})
+        if len(PLANS) >= MOST_PLANS:
+            PLANS.clear()
+        chosen = settings(xs, tables, bool(ys), bool(gains), *flags)
+        plan = PLANS[key] = _planned(chosen, groups, prefixes, trailing, shared=len(tables) < len(xs))
+    sums = plan.room(tables, trailing) if ys else []
+    tensors = list(zip(*groups, [part for whole in sums for part in whole] or each, strict=True))
+    if xs[0].is_cuda and xs[0].device.index != torch.cuda.current_device():
+        with torch.cuda.device(xs[0].device):
+            plan.run(kernel, tensors)
+    else:
+        plan.run(kernel, tensors)
     return sums
 
 
-def _planned(key, xs, outs, seen, tables, scales, prefixes, trailing, rows, programs, *, shared):
-    """A plan for new shapes. Sides with one table have as many splits, so that their sums are one tensor."""
-    options = {"rows": rows, "programs": programs}
-    sides = [Side(x, t, trailing, prefix, **options) for x, t, prefix in zip(xs, tables, prefixes, strict=True)]
-    if shared:
-        for side in sides:
-            side.splits = max(other.splits for other in sides)
-    groups = zip(xs, outs, seen, tables, scales, strict=True)
-    strides = [
-        (steps(x), steps(out), steps(y), steps(t, trailing), steps(scale, trailing)) for x, out, y, t, scale in groups
-    ]
-    if len(PLANS) >= MOST_PLANS:
-        PLANS.clear()
-    PLANS[key] = Plan(sides, strides)
-    return PLANS[key]
+def _planned(settings: Settings, groups: Sequence[Any], prefixes: Sequence[int], trailing: int, *, shared: bool) -> Plan:
+    sides = [Side(x, t, trailing, prefix, settings) for x, t, prefix in zip(groups[0], groups[3], prefixes, strict=True)]
+    after_n = (1, 1, 1, trailing, trailing)
+    strides = [tuple(steps(*pair) for pair in zip(side, after_n, strict=True)) for side in zip(*groups, strict=True)]
+    return Plan(settings, sides, strides, shared)
 
 
 def _print(x: Tensor) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16
-
-
-def on(x: Tensor) -> Any:
-    """A context in which x's device is the current one."""
-    return torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else NOTHING
-
-
-NOTHING = contextlib.nullcontext()
-
-
-def _room(sides: Sequence[Side], tables: Sequence[Tensor], trailing: int) -> list[Tensor]:
-    """Room for partial sums of each table's gradient; zeros where no program writes."""
-    shared = len(sides) // len(tables)
-    found = []
-    for side, table in zip(sides, tables, strict=False):
-        shape = (shared, side.samples, side.splits, *table.shape[-2 - trailing :])
-        found.append((torch.empty if side.programs() else torch.zeros)(shape, dtype=torch.float32, device=table.device))
-    return found
 
 
 def steps(x: Tensor, trailing: int = 1) -> tuple[int, int, int]:

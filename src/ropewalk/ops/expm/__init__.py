@@ -16,7 +16,7 @@ torch.library.define("ropewalk::expm", "(Tensor skew) -> Tensor")
 torch.library.define("ropewalk::expm_fused", "(Tensor skew) -> Tensor")
 torch.library.define("ropewalk::expm_back", "(Tensor grad, Tensor skew, Tensor rotation) -> Tensor")
 for _name in ("expm_fused", "expm_back"):
-    torch.library.impl(f"ropewalk::{_name}", "CUDA", late("expm", _name))
+    torch.library.impl(f"ropewalk::{_name}", "CUDA", late(_name))
     torch.library.register_fake(f"ropewalk::{_name}", lambda first, *rest: first.new_empty(first.shape))
 
 

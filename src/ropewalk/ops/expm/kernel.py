@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ropewalk.ops.launch import on
-
 LARGEST = 64
 """The largest block that fits into registers."""
 
@@ -104,6 +102,6 @@ def _run(kernel, *given):
     width = next(w for w in (16, 32, 64) if size <= w)
     packed, count = width // size, out.numel() // (size * size)
     if count:
-        with on(out):
+        with torch.cuda.device_of(out):
             kernel[(triton.cdiv(count, packed),)](*given, out, count, size, packed, width, num_warps=width // 16)
     return out

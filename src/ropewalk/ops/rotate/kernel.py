@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import after, copy_rest, launch, owner, power, summed
+from ropewalk.ops.launch import Settings, after, copy_rest, launch, owner, power, summed
 
 ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
@@ -120,7 +120,7 @@ def rotate_fused(
 ) -> list[Tensor]:
     """As `ropewalk.ops.rotate`."""
     outs = [room(x) for x in xs]
-    _launch(xs, outs, [], angles, gains, interleaved, prefixes, back=False)
+    _launch(xs, outs, [], angles, prefixes, gains, interleaved, back=False)
     return outs
 
 
@@ -134,15 +134,17 @@ def rotate_back(
 ) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]
-    return dxs + summed(_launch(dys, dxs, ys, angles, gains, interleaved, prefixes, back=True), angles)
+    return dxs + summed(_launch(dys, dxs, ys, angles, prefixes, gains, interleaved, back=True), angles)
 
 
-def _launch(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):
-    depth, pairs, wanted = xs[0].shape[-1], angles[0].shape[-1], bool(ys)
+def settings(xs, angles, wanted, gained, interleaved, back):
+    depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
     width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
+    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted)
+    return Settings(constants, rows, programs=2048 if wanted else 4096)
+
+
+def _launch(xs, outs, ys, angles, prefixes, gains, interleaved, back):
     stretches = [gain for gain in gains if gain is not None]
-    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, bool(stretches), back, wanted)
-    given = (turn_kernel, xs, outs, ys, angles, prefixes)
-    programs = 2048 if wanted else 4096
-    return launch(*given, gains=stretches, trailing=1, rows=rows, programs=programs, constants=constants)
+    return launch(turn_kernel, settings, xs, outs, ys, angles, prefixes, interleaved, back, gains=stretches)

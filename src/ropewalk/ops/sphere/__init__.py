@@ -14,7 +14,7 @@ torch.library.define("ropewalk::sphere", "(Tensor angle) -> Tensor")
 torch.library.define("ropewalk::sphere_fused", "(Tensor angle) -> Tensor")
 torch.library.define("ropewalk::sphere_back", "(Tensor grad, Tensor angle) -> Tensor")
 for _name in ("sphere_fused", "sphere_back"):
-    torch.library.impl(f"ropewalk::{_name}", "CUDA", late("sphere", _name))
+    torch.library.impl(f"ropewalk::{_name}", "CUDA", late(_name))
 torch.library.register_fake("ropewalk::sphere_fused", lambda angle: angle.new_empty(*angle.shape[:-1], 3, 3))
 torch.library.register_fake("ropewalk::sphere_back", lambda grad, angle: angle.new_empty(angle.shape))
 

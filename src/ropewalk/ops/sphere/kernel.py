@@ -6,11 +6,10 @@ angles get entries of N = W - Wᵀ: with the letters of the reference,
     dL/dt2 = N[b, a],    dL/dt1 = c2 N[c, b] - s2 N[c, a],    dL/dt0 = c1 c2 N[c, a] + c1 s2 N[c, b] - s1 N[b, a].
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from ropewalk.ops.launch import on
 
 ROW = 128
 """Triplets of a program."""
@@ -83,6 +82,6 @@ def sphere_back(grad: Tensor, angle: Tensor) -> Tensor:
 def _run(kernel, *tensors, axes):
     count = tensors[-1].numel() // (9 if kernel is forward_kernel else axes)
     if count:
-        with on(tensors[0]):
+        with torch.cuda.device_of(tensors[0]):
             kernel[(triton.cdiv(count, ROW),)](*tensors, count, axes, ROW)
     return tensors[-1]

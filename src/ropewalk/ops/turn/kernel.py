@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import launch, owner, power, summed
+from ropewalk.ops.launch import Settings, launch, owner, power, summed
 
 TILES = {(128, 2, False): (64, 8, 3), (128, 4, False): (32, 8, 2), (128, 2, True): (32, 8, 2), (128, 4, True): (16, 8, 1)}
 """Rows of x that meet a matrix at a time, warps, and stages of loading ahead, by width, bytes and whether matrices learn."""
@@ -97,20 +97,18 @@ def turn_kernel(
 def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `ropewalk.ops.turn`."""
     outs = [room(x) for x in xs]
-    _launch(xs, outs, [], matrices, prefixes, back=False)
+    launch(turn_kernel, settings, xs, outs, [], matrices, prefixes, False, trailing=3)
     return outs
 
 
 def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
     dxs = [room(dy) for dy in dys]
-    return dxs + summed(_launch(dys, dxs, ys, matrices, prefixes, back=True), matrices)
+    return dxs + summed(launch(turn_kernel, settings, dys, dxs, ys, matrices, prefixes, True, trailing=3), matrices)
 
 
-def _launch(xs, outs, ys, matrices, prefixes, *, back):
+def settings(xs, matrices, wanted, gained, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
-    rows, warps, stages = TILES.get((width, xs[0].element_size(), bool(ys)), (64, 4, 3))
-    constants = (depth, size, groups, width, rows, back, bool(ys))
-    given = (turn_kernel, xs, outs, ys, matrices, prefixes)
-    return launch(*given, trailing=3, rows=1, programs=1024, constants=constants, warps=warps, stages=stages)
+    rows, warps, stages = TILES.get((width, xs[0].element_size(), wanted), (64, 4, 3))
+    return Settings((depth, size, groups, width, rows, back, wanted), 1, 1024, warps, stages)
