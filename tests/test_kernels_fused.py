@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from reference import normal
 from ropewalk.encodings import REGISTRY
-from ropewalk.ops import expm, rotate, sphere, turn
+from ropewalk.ops import expm, rotate, rotate_qkv, sphere, turn, turn_qkv
 from ropewalk.ops.fused import fits
 from ropewalk.testing.case import points, ready, single
 from turns import DEVICE, Kind, Side, compare
@@ -56,7 +56,7 @@ X, ANGLE = (2, 4, 3, 12), (1, 3, 6)
 @pytest.mark.parametrize("table", [torch.float32, torch.bfloat16], ids=str)
 def test_kernels_fit_what_they_know(dtype, table):
     assert fits([fake(*X, dtype=dtype), fake(*X, dtype=dtype)], [fake(*ANGLE, dtype=table, learned=True)] * 2)
-    assert fits([fake(*X, dtype=dtype, learned=True)], [fake(*ANGLE, dtype=table)], [fake(*ANGLE), None])
+    assert fits([fake(*X, dtype=dtype, learned=True)], [fake(*ANGLE, dtype=table)])
 
 
 @pytest.mark.usefixtures("pretended")
@@ -65,12 +65,20 @@ def test_kernels_do_not_fit_the_rest():
     assert fits([x], [angle])
     assert not fits([x.double()], [angle])
     assert not fits([x], [angle.double()])
-    assert not fits([x], [angle], [angle.double()])
     assert not fits([x, x.half()], [angle, angle])
     assert not fits([x, fake(2, 4, 3, 8)], [angle, angle])
-    assert not fits([x], [angle], [None, fake(*ANGLE, learned=True)])
     assert not fits([fake(*X, device="cpu")], [fake(*ANGLE, device="cpu")])
     assert not fits([x], [fake(*ANGLE, device="cpu")])
+
+
+@pytest.mark.usefixtures("pretended")
+def test_gains_that_kernels_know():
+    def ops(**gain):
+        given = {"gains": [fake(*ANGLE, **gain)], "interleaved": True, "prefixes": [0]}
+        return called(rotate, [fake(*X)], [fake(*ANGLE)], **given)
+
+    assert ops() == ops(dtype=torch.bfloat16) == ["rotate_fused"]
+    assert ops(dtype=torch.float64) == ops(learned=True) == []
 
 
 @pytest.mark.usefixtures("pretended")
@@ -141,10 +149,12 @@ def kernels_everywhere(monkeypatch, few_programs):
         return
     with torch.library._scoped_library("ropewalk", "IMPL") as library:
         for name in ("rotate", "sphere", "turn", "expm"):
-            for op in (f"{name}_fused", f"{name}_back"):
+            for op in (f"{name}_fused", f"{name}_back", *([f"{name}_join"] if name in ("rotate", "turn") else [])):
                 library.impl(op, importlib.import_module("ropewalk.ops.fused").late(op), "CPU")
+        for name in ("turning", "sphere", "expm"):
             module = importlib.import_module(f"ropewalk.ops.{name}")
             monkeypatch.setattr(module, "fits", lambda xs, *rest: xs[0].dtype is not torch.float64)
+        monkeypatch.setattr(importlib.import_module("ropewalk.ops.rotate"), "_known", lambda *pair: True)
         yield
 
 
@@ -239,6 +249,9 @@ def test_opcheck(kernels_everywhere, name, transposed):
     torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_fused"), ([x], [table], *options), test_utils=tests)
     for ys in ([x], []):
         torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_back"), ([x], ys, [table], *options), test_utils=tests)
+        both = [part * 2 if isinstance(part, list) else part for part in options]
+        given = ([x, x, x], ys * 2, [table], *both)
+        torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_join"), given, test_utils=tests)
 
 
 def test_opcheck_of_exponentials(kernels_everywhere):
@@ -278,3 +291,68 @@ def test_a_table_that_q_and_k_share_gets_one_gradient(kernels_everywhere):
             found.append([*ys, *torch.autograd.grad(sum((y * y.detach().sin()).sum() for y in ys), table)])
         for shared, apart in zip(*found, strict=True):
             torch.testing.assert_close(shared, apart, rtol=1e-5, atol=1e-5)
+
+
+def projections():
+    angle, free = normal(2, 3, 6, seed=1), normal(2, 3, 3, 4, 4, seed=1)
+    gains = [1 + 0.3 * normal(2, 3, 6, seed=i).sin() for i in (2, 3)]
+    turns = torch.linalg.matrix_exp(free - free.mT)
+    yield "pairs", rotate, rotate_qkv, angle, {"gains": [None] * 2, "interleaved": True}
+    yield "stretched halves", rotate, rotate_qkv, angle, {"gains": gains, "interleaved": False}
+    yield "blocks", turn, turn_qkv, turns, {}
+
+
+PROJECTIONS = [pytest.param(*case, id=name) for name, *case in projections()]
+
+
+@pytest.mark.usefixtures("kernels_everywhere", "unwritten_is_nan")
+@pytest.mark.parametrize("learned", [True, False], ids=["learned", "fixed"])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+@pytest.mark.parametrize(("op", "projected", "table", "options"), PROJECTIONS)
+def test_a_projection_is_turned_like_its_parts(op, projected, table, options, kv_heads, learned):
+    """q, k, v and all gradients, with one table for both sides and with two."""
+    options = {
+        name: [g if g is None else g.float().to(DEVICE) for g in v] if name == "gains" else v for name, v in options.items()
+    }
+    table = table.float().to(DEVICE).requires_grad_(learned)
+    for tables in ([table, table], [table, table.flip(1)]):
+        found = []
+        for whole in (True, False):
+            x = normal(3, 5, 4 + 2 * kv_heads, 14, seed=7, dtype=torch.float32).to(DEVICE).requires_grad_()
+            if whole:
+                with Calls() as calls:
+                    q, k, v = projected(x, 4, tables, prefixes=[2, 2], **options)
+            else:
+                parts = [part.transpose(1, 2) for part in x.split([4, kv_heads, kv_heads], 2)]
+                (q, k), v = op(parts[:2], tables, prefixes=[2, 2], **options), parts[2]
+            score = (q * k.repeat_interleave(4 // kv_heads, 1).sin() * v.repeat_interleave(4 // kv_heads, 1).cos()).sum()
+            found.append([q, k, v, *torch.autograd.grad(score, [x, table] if learned else [x])])
+        assert calls.names == [f"{op.__name__}_fused"]
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_the_gradient_of_a_projection_is_written_once():
+    x, angle = normal(2, 3, 6, 4, seed=0).float().to(DEVICE).requires_grad_(), normal(1, 3, 2, seed=1).float().to(DEVICE)
+    with Calls() as calls:
+        q, k, v = rotate_qkv(x, 2, [angle, angle], [None] * 2, interleaved=True, prefixes=[0, 0])
+        (q * k * v).sum().backward()
+    assert calls.names == ["rotate_fused", "rotate_join"]
+    assert v.data_ptr() == x[:, :, 4].data_ptr()
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_a_projection_compiles():
+    torch.compiler.reset()
+    encoding = ready(REGISTRY["mixed"](head_dim=4, heads=2), torch.float32).to(DEVICE)
+    x = normal(2, 3, 6, 4, seed=0).float().to(DEVICE).requires_grad_()
+
+    def loss(x, p):
+        q, k, v = encoding(p).qkv(x, 2)
+        return (q * k * v).sum()
+
+    p, results = points(encoding, 3).float().to(DEVICE), []
+    for run in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        results.append(torch.autograd.grad(run(x, p), [x, *encoding.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)

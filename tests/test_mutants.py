@@ -337,6 +337,19 @@ class WrongOnlyInBatches(rw.Mixed):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ValuesTurned(rw.Rotation):
+    def qkv(self, x, heads):
+        q, k, v = super().qkv(x, heads)
+        return q, k, self.k(v)
+
+
+@rejected_by(testing.check_views, **SMALL)
+class TurnsValuesOfProjections(rw.Mixed):
+    def encode(self, q, k):
+        return ValuesTurned(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LastLayerFirst(rw.Rotation):
     def unbind(self):
         return super().unbind()[::-1]

@@ -46,6 +46,14 @@ class Code:
         self._one_layer()
         return k
 
+    def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Act on q (B H N D) and k (B h N D) of one projection x (B N H+h+h D) with H = `heads`; v (B h N D) comes as it is.
+
+        As splitting x and `qk`, in one pass where there is a kernel for it.
+        """
+        q, k, v = split(x, heads)
+        return *self.qk(q, k), v
+
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
         """What is added to the logits after their scaling, (B H N M) or broadcastable to it; None adds nothing."""
         self._one_layer()
@@ -142,6 +150,15 @@ class Offset(Code):
 
     def unbind(self) -> tuple[Code, ...]:
         return tuple(self[layer] for layer in range(self._count()))
+
+
+def split(x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q (B H N D), k and v (B h N D) of a projection (B N H+h+h D) with H = `heads`."""
+    if x.ndim != 4 or not 0 < heads < x.shape[2] or (x.shape[2] - heads) % 2:
+        raise ValueError(f"a projection must be (B, N, H + 2 h, D) with H = {heads}, got {tuple(x.shape)}")
+    rest = (x.shape[2] - heads) // 2
+    q, k, v = (part.transpose(1, 2) for part in x.split([heads, rest, rest], 2))
+    return q, k, v
 
 
 def batch_of(lead: Sequence[int]) -> int | None:

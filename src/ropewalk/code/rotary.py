@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import ops
-from ropewalk.code.base import Code, batch_of, or_any
+from ropewalk.code.base import Code, batch_of, or_any, split
 from ropewalk.tree import STATIC
 
 
@@ -30,6 +30,10 @@ class Rotary(Code, ABC):
         """Apply the op to the tensors named "q" and "k"."""
 
     @abstractmethod
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Apply the op to q and k of a projection."""
+
+    @abstractmethod
     def _turns(self, side: str) -> Tensor:
         """The matrices of one side, ([L] [B] h n D D), built in the open."""
 
@@ -45,6 +49,11 @@ class Rotary(Code, ABC):
         q, k = self._checked(q=q, k=k)
         return q, k
 
+    def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = split(x, heads)
+        self._check(q=q, k=k)
+        return self._turn_qkv(x, heads)
+
     def q(self, q: Tensor) -> Tensor:
         return self._checked(q=q)[0]
 
@@ -52,6 +61,10 @@ class Rotary(Code, ABC):
         return self._checked(k=k)[0]
 
     def _checked(self, **xs: Tensor) -> list[Tensor]:
+        self._check(**xs)
+        return self._turn(xs)
+
+    def _check(self, **xs: Tensor) -> None:
         self._one_layer()
         for side, x in xs.items():
             *lead, heads, tokens = self._table(side).shape[: -self.trailing]
@@ -60,7 +73,6 @@ class Rotary(Code, ABC):
             if not (right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])):
                 shape = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
                 raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
-        return self._turn(xs)
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included. Slow and obvious: for tests."""
@@ -99,6 +111,11 @@ class Rotation(Rotary):
         gains = [getattr(self, f"{side}_gain") for side in xs]
         prefixes = self._prefixes(xs)
         return ops.rotate(list(xs.values()), angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        angles, gains = [self._table("q"), self._table("k")], [self.q_gain, self.k_gain]
+        prefixes = [self.q_prefix, self.k_prefix]
+        return ops.rotate_qkv(x, heads, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
 
     def _turns(self, side: str) -> Tensor:
         angle, gain = self._table(side), getattr(self, f"{side}_gain")
@@ -143,6 +160,9 @@ class Sphere(Rotary):
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
         return self.turn()._turn(xs)
 
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.turn()._turn_qkv(x, heads)
+
     def _turns(self, side: str) -> Tensor:
         angle = self._table(side)
         total = self._still(angle, angle.ndim - 2)
@@ -170,6 +190,10 @@ class Turn(Rotary):
     def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
         matrices = [self._table(side) for side in xs]
         return ops.turn(list(xs.values()), matrices, prefixes=self._prefixes(xs))
+
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        matrices = [self._table("q"), self._table("k")]
+        return ops.turn_qkv(x, heads, matrices, prefixes=[self.q_prefix, self.k_prefix])
 
     def _turns(self, side: str) -> Tensor:
         matrix = self._table(side)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ropewalk.attention import attend
+from ropewalk.attention import attend_qkv
 from ropewalk.code import Code
 from ropewalk.encoding import one_of, positive, positives
 from ropewalk.factory import create
@@ -123,7 +123,7 @@ class ViT(nn.Module):
 
 
 def patches(images: Tensor, patch: Sequence[int]) -> Tensor:
-    """Images (B C *sizes) cut into patches, (B *grid C·patch): a linear map of it is a convolution that strides by patches."""
+    """Images (B C *sizes) cut into patches, (B *grid C·patch): a linear map of them is a convolution."""
     axes = len(patch)
     for axis, side in enumerate(patch):
         images = images.unflatten(2 + 2 * axis, (-1, side))
@@ -155,13 +155,15 @@ class Block(nn.Module):
         return x + self._branch(self._perceptron(self.norm2(x)), self.scale2)
 
     def _attention(self, x: Tensor, code: Code) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        out = attend(q, k, v, code, dropout=self.dropout if self.training else 0.0)
+        qkv = self.qkv(x).unflatten(-1, (3 * self.heads, -1))
+        out = attend_qkv(qkv, self.heads, code, dropout=self.dropout if self.training else 0.0)
         return self.proj(out.transpose(1, 2).flatten(2))
 
     def _perceptron(self, x: Tensor) -> Tensor:
-        x = F.dropout(F.gelu(self.up(x)), self.dropout, self.training)
-        return F.dropout(self.down(x), self.dropout, self.training)
+        return self._dropped(self.down(self._dropped(F.gelu(self.up(x)))))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout) if self.training and self.dropout else x
 
     def _branch(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """What is added to the shortcut: scaled, and left out for some samples in training."""

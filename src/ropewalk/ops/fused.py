@@ -1,7 +1,9 @@
 """How a kernel takes the place of a reference: on CUDA, for dtypes it knows, with a backward pass of its own.
 
 An op stays composite: compilers, exporters and transforms see what it does. Where a kernel can do it, what it does is one
-opaque op, `ropewalk::NAME_fused`, and on the way back another, `ropewalk::NAME_back`.
+opaque op, `ropewalk::NAME_fused`, and on the way back another, `ropewalk::NAME_back`, or `ropewalk::NAME_join` where q, k
+and v are views of one projection: it writes their gradients where that of the projection has them, so that nobody has to
+copy them there afterwards.
 """
 
 import importlib
@@ -21,20 +23,17 @@ KERNELS: dict[str, Callable[..., list[Tensor]]] = {}
 
 def declare(name: str, options: str) -> None:
     """Declare the opaque ops of `name`, whose tables (one for each of xs, or one for all) and options follow xs."""
-    for op, seen in ((f"{name}_fused", ""), (f"{name}_back", ", Tensor[] ys")):
-        torch.library.define(f"ropewalk::{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
-        torch.library.impl(f"ropewalk::{op}", "CUDA", late(op))
+    for op, seen in (("fused", ""), ("back", ", Tensor[] ys"), ("join", ", Tensor[] ys")):
+        torch.library.define(f"ropewalk::{name}_{op}", f"(Tensor[] xs{seen}, Tensor[] tables, {options}) -> Tensor[]")
+        torch.library.impl(f"ropewalk::{name}_{op}", "CUDA", late(f"{name}_{op}"))
     torch.library.register_fake(f"ropewalk::{name}_fused", lambda xs, *rest: [room(x) for x in xs])
     torch.library.register_fake(f"ropewalk::{name}_back", _fake_back)
+    torch.library.register_fake(f"ropewalk::{name}_join", _fake_join)
 
 
 def late(op: str) -> Callable[..., Any]:
     """The kernel's function, looked for when it is first called: importing Triton takes time."""
-
-    def run(*arguments: Any) -> Any:
-        return _kernel(op)(*arguments)
-
-    return run
+    return lambda *given: _kernel(op)(*given)
 
 
 def _kernel(op: str) -> Callable[..., Any]:
@@ -42,8 +41,16 @@ def _kernel(op: str) -> Callable[..., Any]:
 
 
 def _fake_back(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *rest: Any) -> list[Tensor]:
-    gradients = [table.new_empty(table.shape) for table in tables] if ys else []
-    return [room(dy) for dy in dys] + gradients
+    return [room(dy) for dy in dys] + _fake_gradients(ys, tables)
+
+
+def _fake_join(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *rest: Any) -> list[Tensor]:
+    batch, _, tokens, depth = dys[0].shape
+    return [dys[0].new_empty(batch, tokens, sum(dy.shape[1] for dy in dys), depth), *_fake_gradients(ys, tables)]
+
+
+def _fake_gradients(ys: list[Tensor], tables: list[Tensor]) -> list[Tensor]:
+    return [table.new_empty(table.shape) for table in tables] if ys else []
 
 
 def room(x: Tensor) -> Tensor:
@@ -52,23 +59,42 @@ def room(x: Tensor) -> Tensor:
     return out if out.stride(-1) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def fits(xs: Sequence[Tensor], tables: Sequence[Tensor], fixed: Sequence[Tensor | None] = ()) -> bool:
-    """Whether a kernel can do it: see the list of what it cannot."""
+def fits(xs: Sequence[Tensor], tables: Sequence[Tensor]) -> bool:
+    """Whether a kernel can do it: on a GPU, in dtypes it knows, q like k, and seen by no transform of `torch.func`."""
     if not TRITON or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    for tensor in (*xs, *tables, *fixed):
-        if tensor is not None and (not tensor.is_cuda or tensor.dtype not in DTYPES):
+    for tensor in (*xs, *tables):
+        if not tensor.is_cuda or tensor.dtype not in DTYPES:
             return False
-    same = all(x.dtype is xs[0].dtype and x.shape[-1] == xs[0].shape[-1] for x in xs[1:])
-    return same and not any(tensor is not None and tensor.requires_grad for tensor in fixed)
+    return all(x.dtype is xs[0].dtype and x.shape[-1] == xs[0].shape[-1] for x in xs[1:])
+
+
+def split(x: Tensor, heads: int) -> list[Tensor]:
+    """q (B H N D), k and v (B h N D) of a projection (B N H+h+h D), with H = `heads`."""
+    rest = (x.shape[2] - heads) // 2
+    return [part.transpose(1, 2) for part in x.split([heads, rest, rest], 2)]
 
 
 def fuse(name: str, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
     """The opaque op with its backward pass. A table that q and k share is handed over once, and gets one gradient."""
     once = tables[:1] if tables[0] is tables[-1] else tables
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*xs, *once)):
-        return list(Fused.apply(name, len(xs), options, *xs, *once))
+    if _learning(*xs, *once):
+        return list(Fused.apply(name, 0, options, *xs, *once))
     return run(f"{name}_fused", xs, once, *options)
+
+
+def fuse_projection(name: str, x: Tensor, heads: int, tables: list[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for q and k of a projection x (B N H+h+h D), which comes as q, k and v."""
+    once = tables[:1] if tables[0] is tables[-1] else tables
+    if _learning(x, *once):
+        return Fused.apply(name, heads, options, x, *once)
+    q, k, v = split(x, heads)
+    q, k = run(f"{name}_fused", [q, k], once, *options)
+    return q, k, v
+
+
+def _learning(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def run(op: str, xs: list[Tensor], *rest: Any) -> list[Tensor]:
@@ -81,23 +107,27 @@ def run(op: str, xs: list[Tensor], *rest: Any) -> list[Tensor]:
 
 
 class Fused(torch.autograd.Function):
-    """A fused op with its backward pass: `apply(name, number of xs, options, *xs, *tables)`."""
+    """A fused op with its backward pass: `apply(name, 0, options, *xs, *tables)` for as many tables as xs, or one.
+
+    With heads instead of 0, the first tensor is a projection of q with so many heads, k and v, and so is its gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, name: str, count: int, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
-        tables = list(tensors[count:])
-        outs = run(f"{name}_fused", list(tensors[:count]), tables, *options)
-        ctx.name, ctx.count, ctx.tabled, ctx.options = name, count, len(tables), options
+    def forward(ctx: Any, name: str, heads: int, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        count = 1 if heads else len(options[-1])
+        xs, tables = split(tensors[0], heads) if heads else list(tensors[:count]), list(tensors[count:])
+        outs = run(f"{name}_fused", xs[: len(options[-1])], tables, *options)
         learned = any(ctx.needs_input_grad[3 + count :])
         ctx.save_for_backward(*tables, *(outs if learned else ()))
-        return tuple(outs)
+        ctx.op, ctx.count, ctx.tabled, ctx.options = f"{name}_{'join' if heads else 'back'}", count, len(tables), options
+        return (*outs, *xs[2:])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
         saved = list(ctx.saved_tensors)
         tables, ys = saved[: ctx.tabled], saved[ctx.tabled :]
-        found: list[Tensor | None] = [*run(f"{ctx.name}_back", list(dys), ys, tables, *ctx.options)]
+        found: list[Tensor | None] = [*run(ctx.op, list(dys), ys, tables, *ctx.options)]
         found += [None] * (ctx.count + ctx.tabled - len(found))
         wanted = ctx.needs_input_grad[3:]
         return None, None, None, *(gradient if want else None for gradient, want in zip(found, wanted, strict=True))

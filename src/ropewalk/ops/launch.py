@@ -5,6 +5,7 @@ split, head of the table, block of tokens), the last one fastest. A split is a s
 serves: the heads of its group, times all samples if the table has none of its own.
 """
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -49,30 +50,33 @@ class Side:
 
 
 class Plan:
-    """How a kernel runs over both sides; what was compiled for it is kept here once it has run.
+    """How a kernel runs over its sides, q, k and perhaps v; what was compiled for it is kept here once it has run.
 
     Triton finds out at every call what it has compiled, which takes longer than the turn; a plan knows.
     """
 
-    def __init__(self, settings: Settings, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]], shared: bool) -> None:
+    def __init__(self, settings: Settings, sides: Sequence[Side], strides: Sequence[tuple[Any, ...]], shared: int) -> None:
         self.settings = settings
         if shared:  # as many splits, so that the sums of one table are one tensor
             for side in sides:
                 side.splits = max(other.splits for other in sides)
         self.layout = [(side.sizes(), *steps) for side, steps in zip(sides, strides, strict=True)]
-        self.first, self.grid = sides[0].programs(), (sum(side.programs() for side in sides), 1, 1)
-        self.lead = [(len(sides) if shared else 1, side.samples, side.splits) for side in sides]
-        self.full, self.again = all(side.programs() for side in sides), None
+        ends = list(itertools.accumulate(side.programs() for side in sides))
+        self.ends, self.grid = (ends[0], ends[min(1, len(sides) - 1)]), (ends[-1], 1, 1)
+        self.lead = [(shared or 1, side.samples, side.splits) for side in sides]
+        self.full = all(side.programs() for side in sides)
+        self.again: Any = None
 
     def run(self, kernel: Any, tensors: Sequence[tuple[Tensor, ...]]) -> None:
         """Launch over the tensors of each side."""
-        constants, _, _, warps, stages = self.settings
+        (constants, _, _, warps, stages), last = self.settings, len(tensors) - 1
         if self.again is not None:
             given = [(*[x.data_ptr() for x in side], *rest) for side, rest in zip(tensors, self.layout, strict=True)]
-            self.again(given[0], given[-1], self.first, *constants)
+            self.again(given[0], given[min(1, last)], given[last], *self.ends, *constants)
         elif self.grid[0]:
             whole = [(*side, *rest) for side, rest in zip(tensors, self.layout, strict=True)]
-            compiled = kernel[self.grid](whole[0], whole[-1], self.first, *constants, num_warps=warps, num_stages=stages)
+            sides = (whole[0], whole[min(1, last)], whole[last])
+            compiled = kernel[self.grid](*sides, *self.ends, *constants, num_warps=warps, num_stages=stages)
             self.again = None if compiled is None else compiled[self.grid]
 
     def room(self, tables: Sequence[Tensor], trailing: int) -> list[Tensor]:
@@ -98,23 +102,28 @@ def launch(
     gains: Sequence[Tensor] = (),
     trailing: int = 1,
 ) -> list[Tensor]:
-    """Run a kernel over all sides, with a table for each or one for all. If outputs ys are given, the result is what tables
-    get: for each, sums of (sides, samples, splits, h, n, …), of which the first and the third are still to be added up.
+    """Run a kernel over all sides, with a table for each or one for all; xs beyond the prefixes are copied.
+
+    If outputs ys are given, the result is what tables get: for each, sums of (sides, samples, splits, h, n, …), of which the
+    first and the third are still to be added up.
     """
     xs, ys, tables = [dense(x) for x in xs], [dense(y) for y in ys], [dense(table, trailing) for table in tables]
     gains = [dense(gain) for gain in gains]
-    counts = len(xs), len(ys), len(tables), outs[0] is xs[0]
-    key = (kernel, flags, counts, *prefixes, *map(_print, (*xs, *ys, *tables, *gains)))
-    each = tables * (len(xs) // len(tables))
-    groups = [xs, outs, ys or xs, each, gains or each]
+    key = (kernel, flags, len(xs), len(ys), len(tables), *prefixes, *map(_print, (*xs, *outs, *ys, *tables, *gains)))
+    each, copied = tables * (len(prefixes) // len(tables)), len(xs) - len(prefixes)
+    seen, scales = ys or xs[: len(prefixes)], gains or each
+    groups = [xs, outs, [*seen, *xs[len(xs) - copied :]], each + each[-1:] * copied, [*scales, *scales[-1:] * copied]]
     plan = PLANS.get(key)
     if plan is None:
         if len(PLANS) >= MOST_PLANS:
             PLANS.clear()
-        chosen = settings(xs, tables, bool(ys), bool(gains), *flags)
-        plan = PLANS[key] = _planned(chosen, groups, prefixes, trailing, shared=len(tables) < len(xs))
+        chosen = settings(xs, tables, bool(ys), bool(gains), bool(copied), *flags)
+        still = [x.shape[2] for x in xs[len(prefixes) :]]
+        shared = len(prefixes) if len(tables) < len(prefixes) else 0
+        plan = PLANS[key] = _planned(chosen, groups, [*prefixes, *still], trailing, shared)
     sums = plan.room(tables, trailing) if ys else []
-    tensors = list(zip(*groups, [part for whole in sums for part in whole] or each, strict=True))
+    parts = [part for whole in sums for part in whole] or each
+    tensors = list(zip(*groups, parts + parts[-1:] * copied, strict=True))
     if xs[0].is_cuda and xs[0].device.index != torch.cuda.current_device():
         with torch.cuda.device(xs[0].device):
             plan.run(kernel, tensors)
@@ -123,7 +132,7 @@ def launch(
     return sums
 
 
-def _planned(settings: Settings, groups: Sequence[Any], prefixes: Sequence[int], trailing: int, *, shared: bool) -> Plan:
+def _planned(settings: Settings, groups: Sequence[Any], prefixes: Sequence[int], trailing: int, shared: int) -> Plan:
     sides = [Side(x, t, trailing, prefix, settings) for x, t, prefix in zip(groups[0], groups[3], prefixes, strict=True)]
     after_n = (1, 1, 1, trailing, trailing)
     strides = [tuple(steps(*pair) for pair in zip(side, after_n, strict=True)) for side in zip(*groups, strict=True)]
@@ -150,6 +159,14 @@ def dense(x: Tensor, trailing: int = 1) -> Tensor:
             return x.contiguous()
         step *= size
     return x
+
+
+def joined(parts: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Room for q, k and v (B H N D) in one tensor (B N H+h+h D), and where each of them lies in it."""
+    batch, _, tokens, depth = parts[0].shape
+    heads = [part.shape[1] for part in parts]
+    whole = parts[0].new_empty(batch, tokens, sum(heads), depth)
+    return whole, [part.transpose(1, 2) for part in whole.split(heads, 2)]
 
 
 def power(n: int) -> int:

@@ -216,6 +216,9 @@ def check_views(encoding: Encoding) -> None:
     close(fused, before, "q and k before and after", atol=0.0)
     close(code.q(q), code.qk(q, k)[0], "q alone and with k", atol=0.0)
     close(code.k(k), code.qk(q, k)[1], "k alone and with q", atol=0.0)
+    projection = torch.cat([q, k, k + 1], dim=1).transpose(1, 2)
+    for name, mine, theirs in zip("qkv", code.qkv(projection, heads), (*code.qk(q, k), k + 1), strict=True):
+        close(mine, theirs, f"{name} of a projection and by itself", atol=1e-6)
     empty, _ = code.qk(q[:0], k[:0])
     assert empty.shape == q[:0].shape, f"an empty batch came back as {tuple(empty.shape)}"
     one = single(instance(p[:1].float()))[0]

@@ -19,11 +19,8 @@ LARGEST = 64
 
 @triton.jit
 def times(a, b):
-    """A product in float32; on tensor cores as three products of halves of the mantissas, where the tile is large."""
-    if a.shape[0] < 32:
-        return tl.dot(a, b, input_precision="ieee")
-    else:
-        return tl.dot(a, b, input_precision="tf32x3")
+    """A product in float32, on tensor cores as three products of halves of the mantissas."""
+    return tl.dot(a, b, input_precision="tf32x3")
 
 
 @triton.jit

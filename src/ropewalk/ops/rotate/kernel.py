@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Settings, after, copy_rest, launch, owner, power, summed
+from ropewalk.ops.launch import Settings, after, copy_rest, joined, launch, owner, power, summed
 
 ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
@@ -105,14 +105,17 @@ def turn_side(
 
 @triton.jit
 def turn_kernel(
-    q, k, first, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
-    interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+    q, k, v, q_end, k_end, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr,
+    rows: tl.constexpr, interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+    copied: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
-    if pid < first:
+    if pid < q_end:
         turn_side(pid, q, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
-    else:
-        turn_side(pid - first, k, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+    elif pid < k_end:
+        turn_side(pid - q_end, k, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+    elif copied:
+        turn_side(pid - k_end, v, depth, pairs, width, rest, rows, interleaved, gained, back, False)
 
 
 def rotate_fused(
@@ -137,11 +140,24 @@ def rotate_back(
     return dxs + summed(_launch(dys, dxs, ys, angles, prefixes, gains, interleaved, back=True), angles)
 
 
-def settings(xs, angles, wanted, gained, interleaved, back):
+def rotate_join(
+    dys: list[Tensor],
+    ys: list[Tensor],
+    angles: list[Tensor],
+    gains: list[Tensor | None],
+    interleaved: bool,
+    prefixes: list[int],
+) -> list[Tensor]:
+    """As `rotate_back`, of q, k and v, whose gradients become that of one projection."""
+    dx, parts = joined(dys)
+    return [dx, *summed(_launch(dys, parts, ys, angles, prefixes, gains, interleaved, back=True), angles)]
+
+
+def settings(xs, angles, wanted, gained, copied, interleaved, back):
     depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
     width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
-    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted)
+    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted, copied)
     return Settings(constants, rows, programs=2048 if wanted else 4096)
 
 

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from ropewalk.ops.fused import declare, fits, fuse
 from ropewalk.ops.turn.reference import turn_reference
+from ropewalk.ops.turning import Turning
 
-torch.library.define("ropewalk::turn", "(Tensor[] xs, Tensor[] matrices, SymInt[] prefixes) -> Tensor[]")
-declare("turn", "SymInt[] prefixes")
-
-
-def _turn(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    if fits(xs, matrices) and len({m.shape[-3:] for m in matrices}) == 1 and xs[0].shape[-1] <= 128:
-        return fuse("turn", xs, matrices, prefixes)
-    return turn_reference(xs, matrices, prefixes)
+WIDEST = 128
+"""The widest head whose matrix fits into the memory of a multiprocessor."""
 
 
-torch.library.impl("ropewalk::turn", "CompositeImplicitAutograd", _turn)
-torch.library.impl("ropewalk::turn", "FuncTorchBatched", turn_reference)
+def suits(x: Tensor, matrices: list[Tensor], prefixes: Sequence[int]) -> bool:
+    """Whether the head is narrow enough, and q and k have blocks of one size."""
+    return x.shape[-1] <= WIDEST and matrices[0].shape[-3:] == matrices[-1].shape[-3:]
+
+
+_turn = Turning("turn", "SymInt[] prefixes", turn_reference, suits)
 
 
 def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> list[Tensor]:
@@ -28,6 +25,9 @@ def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence
     Block g is channels gb to gb + b - 1. Channels from Gb on and the first `prefix` tokens stay as they are. The kernel's
     gradients hold for orthogonal matrices.
     """
-    if torch.compiler.is_compiling():
-        return torch.ops.ropewalk.turn(list(xs), list(matrices), list(prefixes))
-    return _turn(list(xs), list(matrices), list(prefixes))
+    return _turn(xs, matrices, list(prefixes))
+
+
+def turn_qkv(x: Tensor, heads: int, matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn q (B H N D) and k (B h N D) of a projection x (B N H+h+h D), H = `heads`; v comes with them."""
+    return _turn.qkv(x, heads, matrices, list(prefixes))

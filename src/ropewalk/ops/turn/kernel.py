@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Settings, launch, owner, power, summed
+from ropewalk.ops.launch import Settings, joined, launch, owner, power, summed
 
 TILES = {(128, 2, False): (64, 8, 3), (128, 4, False): (32, 8, 2), (128, 2, True): (32, 8, 2), (128, 4, True): (16, 8, 1)}
 """Rows of x that meet a matrix at a time, warps, and stages of loading ahead, by width, bytes and whether matrices learn."""
@@ -75,7 +75,10 @@ def turn_side(
         at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
         tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
     if wanted:
-        total = tl.dot(total, factor, input_precision="tf32x3")
+        if out.dtype.element_ty == tl.float32:
+            total = tl.dot(total, factor, input_precision="ieee")
+        else:
+            total = tl.dot(total, factor, input_precision="tf32x3")
         i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
         inside = (i // size == j // size) & (i < size * groups) & (j < size * groups) & (i * 0 + place >= 0)
         at = ((row * heads + head) * (tokens - prefix) + place) * groups + i // size
@@ -84,14 +87,16 @@ def turn_side(
 
 @triton.jit
 def turn_kernel(
-    q, k, first, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
-    back: tl.constexpr, wanted: tl.constexpr,
+    q, k, v, q_end, k_end, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr,
+    rows: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr, copied: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
-    if pid < first:
+    if pid < q_end:
         turn_side(pid, q, depth, size, groups, width, rows, back, wanted)
-    else:
-        turn_side(pid - first, k, depth, size, groups, width, rows, back, wanted)
+    elif pid < k_end:
+        turn_side(pid - q_end, k, depth, size, groups, width, rows, back, wanted)
+    elif copied:
+        turn_side(pid - k_end, v, depth, size, groups, width, rows, back, False)
 
 
 def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
@@ -107,8 +112,14 @@ def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefi
     return dxs + summed(launch(turn_kernel, settings, dys, dxs, ys, matrices, prefixes, True, trailing=3), matrices)
 
 
-def settings(xs, matrices, wanted, gained, back):
+def turn_join(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    """As `turn_back`, of q, k and v, whose gradients become that of one projection."""
+    dx, parts = joined(dys)
+    return [dx, *summed(launch(turn_kernel, settings, dys, parts, ys, matrices, prefixes, True, trailing=3), matrices)]
+
+
+def settings(xs, matrices, wanted, gained, copied, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
     rows, warps, stages = TILES.get((width, xs[0].element_size(), wanted), (64, 4, 3))
-    return Settings((depth, size, groups, width, rows, back, wanted), 1, 1024, warps, stages)
+    return Settings((depth, size, groups, width, rows, back, wanted, copied), 1, 1024, warps, stages)

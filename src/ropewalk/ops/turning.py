@@ -1,0 +1,54 @@
+"""Ops that turn q and k by tables, declared to PyTorch: from q and k themselves, or from one projection of q, k and v."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.ops.fused import declare, fits, fuse, fuse_projection, split
+
+
+class Turning:
+    """An op with its reference, and with its kernel where that fits.
+
+    name       `ropewalk::NAME` takes xs (B H N D), tables ([B] h n …), and `options`, the last of which is the prefixes;
+               `ropewalk::NAME_qkv` takes a projection x (B N H+h+h D) and H instead of xs, and gives q, k and v.
+    suits      Whether the kernel knows such tables and options.
+    """
+
+    def __init__(self, name: str, options: str, reference: Callable[..., list[Tensor]], suits: Callable[..., bool]) -> None:
+        self.name, self.reference, self.suits = name, reference, suits
+        declare(name, options)
+        views = "(Tensor(a) x, SymInt heads, Tensor[] tables, {}) -> (Tensor, Tensor, Tensor(a))"
+        torch.library.define(f"ropewalk::{name}", f"(Tensor[] xs, Tensor[] tables, {options}) -> Tensor[]")
+        torch.library.define(f"ropewalk::{name}_qkv", views.format(options))
+        torch.library.impl(f"ropewalk::{name}", "CompositeImplicitAutograd", self._turn)
+        torch.library.impl(f"ropewalk::{name}", "FuncTorchBatched", reference)
+        torch.library.impl(f"ropewalk::{name}_qkv", "CompositeImplicitAutograd", self._turn_projection)
+        torch.library.impl(f"ropewalk::{name}_qkv", "FuncTorchBatched", self._refer)
+
+    def __call__(self, xs: Sequence[Tensor], tables: Sequence[Tensor], *options: Any) -> list[Tensor]:
+        if torch.compiler.is_compiling():
+            return getattr(torch.ops.ropewalk, self.name)(list(xs), list(tables), *options)
+        return self._turn(list(xs), list(tables), *options)
+
+    def qkv(self, x: Tensor, heads: int, tables: Sequence[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+        if torch.compiler.is_compiling():
+            return getattr(torch.ops.ropewalk, f"{self.name}_qkv")(x, heads, list(tables), *options)
+        return self._turn_projection(x, heads, list(tables), *options)
+
+    def _turn(self, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+        if fits(xs, tables) and self.suits(xs[0], tables, *options):
+            return fuse(self.name, xs, tables, *options)
+        return self.reference(xs, tables, *options)
+
+    def _turn_projection(self, x: Tensor, heads: int, tables: list[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+        if fits([x], tables) and self.suits(x, tables, *options):
+            return fuse_projection(self.name, x, heads, tables, *options)
+        return self._refer(x, heads, tables, *options)
+
+    def _refer(self, x: Tensor, heads: int, tables: list[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = split(x, heads)
+        q, k = self.reference([q, k], tables, *options)
+        return q, k, v
