@@ -51,7 +51,8 @@ class Code:
 
         As splitting x and `qk`, in one pass where there is a kernel for it.
         """
-        q, k, v = split(x, heads)
+        rest = kv_heads(x, heads)
+        q, k, v = (part.transpose(1, 2) for part in x.split_with_sizes([heads, rest, rest], 2))
         return *self.qk(q, k), v
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
@@ -152,13 +153,11 @@ class Offset(Code):
         return tuple(self[layer] for layer in range(self._count()))
 
 
-def split(x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q (B H N D), k and v (B h N D) of a projection (B N H+h+h D) with H = `heads`."""
+def kv_heads(x: Tensor, heads: int) -> int:
+    """h of a projection (B N H+h+h D) with H = `heads`."""
     if x.ndim != 4 or not 0 < heads < x.shape[2] or (x.shape[2] - heads) % 2:
         raise ValueError(f"a projection must be (B, N, H + 2 h, D) with H = {heads}, got {tuple(x.shape)}")
-    rest = (x.shape[2] - heads) // 2
-    q, k, v = (part.transpose(1, 2) for part in x.split([heads, rest, rest], 2))
-    return q, k, v
+    return (x.shape[2] - heads) // 2
 
 
 def batch_of(lead: Sequence[int]) -> int | None:

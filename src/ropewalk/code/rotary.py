@@ -1,6 +1,7 @@
 """Codes that turn q and k by matrices that depend on the position."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import ops
-from ropewalk.code.base import Code, batch_of, or_any, split
+from ropewalk.code.base import Code, batch_of, kv_heads, or_any
 from ropewalk.tree import STATIC
 
 
@@ -50,8 +51,9 @@ class Rotary(Code, ABC):
         return q, k
 
     def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, _ = split(x, heads)
-        self._check(q=q, k=k)
+        rest = kv_heads(x, heads)
+        batch, tokens, _, depth = x.shape
+        self._check(q=(batch, heads, tokens, depth), k=(batch, rest, tokens, depth))
         return self._turn_qkv(x, heads)
 
     def q(self, q: Tensor) -> Tensor:
@@ -61,18 +63,18 @@ class Rotary(Code, ABC):
         return self._checked(k=k)[0]
 
     def _checked(self, **xs: Tensor) -> list[Tensor]:
-        self._check(**xs)
+        self._check(**{side: x.shape for side, x in xs.items()})
         return self._turn(xs)
 
-    def _check(self, **xs: Tensor) -> None:
+    def _check(self, **shapes: Sequence[int]) -> None:
         self._one_layer()
-        for side, x in xs.items():
+        for side, shape in shapes.items():
             *lead, heads, tokens = self._table(side).shape[: -self.trailing]
             batch, tokens = batch_of(lead), tokens + (self.q_prefix if side == "q" else self.k_prefix)
-            right = x.ndim == 4 and x.shape[2] == tokens and x.shape[3] == self.head_dim
-            if not (right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])):
-                shape = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
-                raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
+            right = len(shape) == 4 and shape[2] == tokens and shape[3] == self.head_dim
+            if not (right and (batch is None or shape[0] == batch) and self._fits(side, heads, shape[1])):
+                wanted = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
+                raise ValueError(f"{side} must be {wanted}, got {tuple(shape)}")
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included. Slow and obvious: for tests."""

@@ -72,7 +72,7 @@ def fits(xs: Sequence[Tensor], tables: Sequence[Tensor]) -> bool:
 def split(x: Tensor, heads: int) -> list[Tensor]:
     """q (B H N D), k and v (B h N D) of a projection (B N H+h+h D), with H = `heads`."""
     rest = (x.shape[2] - heads) // 2
-    return [part.transpose(1, 2) for part in x.split([heads, rest, rest], 2)]
+    return [part.transpose(1, 2) for part in x.split_with_sizes([heads, rest, rest], 2)]
 
 
 def fuse(name: str, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:

@@ -166,7 +166,7 @@ def joined(parts: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     batch, _, tokens, depth = parts[0].shape
     heads = [part.shape[1] for part in parts]
     whole = parts[0].new_empty(batch, tokens, sum(heads), depth)
-    return whole, [part.transpose(1, 2) for part in whole.split(heads, 2)]
+    return whole, [part.transpose(1, 2) for part in whole.split_with_sizes(heads, 2)]
 
 
 def power(n: int) -> int:
