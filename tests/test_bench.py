@@ -75,6 +75,7 @@ def test_a_judge_admits_rounding_and_nothing_more():
     right = torch.randn(4, 1000, 64, dtype=torch.float64)
     assert judge.judged([right.to(HALF)], [right], HALF) < 2**-8
     assert judge.judged([right.float()], [right], torch.float32) < 2**-23
+    assert judge.judged([right, right.to(HALF)], [right, right], HALF) > 2**-11
     with pytest.raises(Refused, match="off by"):
         judge.judged([right.to(HALF)], [right], torch.float32)
 

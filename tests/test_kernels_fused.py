@@ -356,3 +356,37 @@ def test_a_projection_compiles():
     for run in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
         results.append(torch.autograd.grad(run(x, p), [x, *encoding.parameters()]))
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+
+
+IN_PLACE = {
+    "one-tensor": lambda x: x,
+    "views-of-a-projection": lambda x: x.repeat(1, 3, 1, 1)[:, ::3],
+    "channels-apart": lambda x: x.mT.contiguous().mT,
+}
+
+
+@pytest.mark.usefixtures("kernels_everywhere", "unwritten_is_nan")
+@pytest.mark.parametrize("arrange", IN_PLACE.values(), ids=IN_PLACE)
+@pytest.mark.parametrize("name", ["mixed", "spherical", "liere", "string-cayley"])
+def test_in_place(name, arrange):
+    """What is turned lies where it lay, for any strides, and nothing else is touched; no room is made where kernels can."""
+    encoding = ready(REGISTRY[name](head_dim=12, heads=2), torch.float32).to(DEVICE)
+    code = encoding(points(encoding, 3).float().to(DEVICE)).prefixed(q=1, k=1)
+    with torch.no_grad():
+        xs = [arrange(normal(2, 2, 4, 12, seed=i, dtype=torch.float32).to(DEVICE)) for i in (1, 2)]
+        wanted, places = code.qk(*xs), [x.data_ptr() for x in xs]
+        found = code.qk_(*xs)
+    assert [x.data_ptr() for x in found] == places
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_in_place_is_refused_where_gradients_are_asked_for():
+    encoding = ready(REGISTRY["mixed"](head_dim=12, heads=2), torch.float32).to(DEVICE)
+    code, x = encoding(points(encoding, 3).float().to(DEVICE)), normal(2, 2, 3, 12, seed=0, dtype=torch.float32).to(DEVICE)
+    with pytest.raises(RuntimeError, match="in place"):
+        code.qk_(x, x.clone())
+    fixed = encoding.requires_grad_(False)(points(encoding, 3).float().to(DEVICE))
+    with pytest.raises(RuntimeError, match="in place"):
+        fixed.qk_(x.requires_grad_(), x.clone())

@@ -350,6 +350,18 @@ class TurnsValuesOfProjections(rw.Mixed):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class NowhereInPlace(rw.Rotation):
+    def qk_(self, q, k):
+        return self.qk(q, k)
+
+
+@rejected_by(testing.check_views, **SMALL)
+class TurnsNothingInPlace(rw.Mixed):
+    def encode(self, q, k):
+        return NowhereInPlace(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LastLayerFirst(rw.Rotation):
     def unbind(self):
         return super().unbind()[::-1]

@@ -116,22 +116,34 @@ def draw_figures(
     return 0
 
 
-def bench(suites: tuple[str, ...] = (), /, *, out: str = "out/bench.json", json: bool = False) -> int:
+def bench(
+    suites: tuple[str, ...] = (),
+    /,
+    *,
+    names: tuple[str, ...] = (),
+    modes: tuple[str, ...] = (),
+    out: str = "out/bench.json",
+    json: bool = False,
+) -> int:
     """Measure what encodings cost on this machine, beside a plain copy, the same model with none, and peers.
 
     Args:
-        suites: Of ops, lengths and steps; all by default. On a CPU shapes are small, and say little.
+        suites: Of ops, lengths, steps and cpu; all by default. Without a GPU, shapes are small and say little.
+        names: Rows of these names alone, or of names that begin so before a comma: axial, timm, "axial, learned".
+        modes: Of the steps: eager, compiled; both by default. Without a GPU, "compiled" is captured, not optimised.
         out: A file for what is measured; it is written anew after each row. A picture of the steps lies beside it.
         json: Print one JSON document and nothing else.
     """
     from ropewalk.lab import benching
 
-    document, written = benching.measure(suites, Path(out), _console(stderr=json))
+    console = _console(stderr=json)
+    document, written = benching.measure(suites, Path(out), console, names=names, modes=modes)
     if json:
-        return _document(document)
-    for path in written:
-        print(path)
-    return 0
+        _document(document)
+    else:
+        for path in written:
+            print(path)
+    return 1 if any("refused" in row for row in document["rows"]) else 0
 
 
 VERBS: dict[str, Callable[..., int]] = {

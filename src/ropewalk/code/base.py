@@ -36,6 +36,13 @@ class Code:
         """Act on queries (B H N D) and keys (B h M D)."""
         return self.q(q), self.k(k)
 
+    def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As `qk`, where q and k lie: for inference, which needs no room for others."""
+        for x, turned in zip((q, k), self.qk(q, k), strict=True):
+            if turned is not x:
+                x.copy_(turned)
+        return q, k
+
     def q(self, q: Tensor) -> Tensor:
         """Act on queries (B H N D) alone."""
         self._one_layer()

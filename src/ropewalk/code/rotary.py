@@ -27,7 +27,7 @@ class Rotary(Code, ABC):
         return True
 
     @abstractmethod
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         """Apply the op to the tensors named "q" and "k"."""
 
     @abstractmethod
@@ -48,6 +48,11 @@ class Rotary(Code, ABC):
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         q, k = self._checked(q=q, k=k)
+        return q, k
+
+    def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(q=q.shape, k=k.shape)
+        self._turn({"q": q, "k": k}, in_place=True)
         return q, k
 
     def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,11 +113,14 @@ class Rotation(Rotary):
     k_gain: Tensor | None = None
     interleaved: bool = field(metadata=STATIC)
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         angles = [self._table(side) for side in xs]
-        gains = [getattr(self, f"{side}_gain") for side in xs]
-        prefixes = self._prefixes(xs)
-        return ops.rotate(list(xs.values()), angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        gains = [self.q_gain if side == "q" else self.k_gain for side in xs]
+        given, prefixes = list(xs.values()), self._prefixes(xs)
+        if not in_place:
+            return ops.rotate(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        ops.rotate_(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        return given
 
     def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         angles, gains = [self._table("q"), self._table("k")], [self.q_gain, self.k_gain]
@@ -159,8 +167,8 @@ class Sphere(Rotary):
     def unbind(self) -> tuple[Code, ...]:
         return self.turn().unbind()
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        return self.turn()._turn(xs)
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
+        return self.turn()._turn(xs, in_place=in_place)
 
     def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         return self.turn()._turn_qkv(x, heads)
@@ -189,9 +197,12 @@ class Turn(Rotary):
     q_matrix: Tensor  # ([L] [B] h n G b b)
     k_matrix: Tensor | None = None
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        matrices = [self._table(side) for side in xs]
-        return ops.turn(list(xs.values()), matrices, prefixes=self._prefixes(xs))
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
+        given, matrices, prefixes = list(xs.values()), [self._table(side) for side in xs], self._prefixes(xs)
+        if not in_place:
+            return ops.turn(given, matrices, prefixes=prefixes)
+        ops.turn_(given, matrices, prefixes=prefixes)
+        return given
 
     def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         matrices = [self._table("q"), self._table("k")]

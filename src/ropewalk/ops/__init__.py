@@ -9,7 +9,9 @@ from ropewalk.ops.change import change as change
 from ropewalk.ops.expm import expm as expm
 from ropewalk.ops.relate import relate as relate
 from ropewalk.ops.rotate import rotate as rotate
+from ropewalk.ops.rotate import rotate_ as rotate_
 from ropewalk.ops.rotate import rotate_qkv as rotate_qkv
 from ropewalk.ops.sphere import sphere as sphere
 from ropewalk.ops.turn import turn as turn
+from ropewalk.ops.turn import turn_ as turn_
 from ropewalk.ops.turn import turn_qkv as turn_qkv

@@ -76,34 +76,48 @@ def split(x: Tensor, heads: int) -> list[Tensor]:
 
 
 def fuse(name: str, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
-    """The opaque op with its backward pass. A table that q and k share is handed over once, and gets one gradient."""
-    once = tables[:1] if tables[0] is tables[-1] else tables
-    if _learning(*xs, *once):
-        return list(Fused.apply(name, 0, options, *xs, *once))
-    return run(f"{name}_fused", xs, once, *options)
+    """The opaque op with its backward pass."""
+    tables = once(tables)
+    if learning(*xs, *tables):
+        return list(Fused.apply(name, 0, options, *xs, *tables))
+    return run(f"{name}_fused", xs, tables, *options)
 
 
 def fuse_projection(name: str, x: Tensor, heads: int, tables: list[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The same for q and k of a projection x (B N H+h+h D), which comes as q, k and v."""
-    once = tables[:1] if tables[0] is tables[-1] else tables
-    if _learning(x, *once):
-        return Fused.apply(name, heads, options, x, *once)
+    tables = once(tables)
+    if learning(x, *tables):
+        return Fused.apply(name, heads, options, x, *tables)
     q, k, v = split(x, heads)
-    q, k = run(f"{name}_fused", [q, k], once, *options)
+    q, k = run(f"{name}_fused", [q, k], tables, *options)
     return q, k, v
 
 
-def _learning(*tensors: Tensor) -> bool:
+def once(tables: Sequence[Tensor]) -> list[Tensor]:
+    """A table that q and k share is handed over once, and gets one gradient."""
+    return [tables[0]] if tables[0] is tables[-1] else list(tables)
+
+
+def learning(*tensors: Tensor) -> bool:
+    """Whether a gradient is asked for."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def run(op: str, xs: list[Tensor], *rest: Any) -> list[Tensor]:
     """Run an opaque op: its kernel at once where nobody but eager PyTorch looks on, because dispatching takes time."""
-    if torch._C._len_torch_dispatch_stack() or type(xs[0]) not in PLAIN:
-        return getattr(torch.ops.ropewalk, op)(xs, *rest)
+    return at_once(op, xs, *rest) if bare(xs[0]) else getattr(torch.ops.ropewalk, op)(xs, *rest)
+
+
+def bare(x: Tensor) -> bool:
+    """Whether nobody but eager PyTorch looks on."""
+    return type(x) in PLAIN and not torch._C._len_torch_dispatch_stack()
+
+
+def at_once(op: str, *given: Any) -> list[Tensor]:
+    """Run the kernel of an opaque op."""
     if op not in KERNELS:
         KERNELS[op] = _kernel(op)
-    return KERNELS[op](xs, *rest)
+    return KERNELS[op](*given)
 
 
 class Fused(torch.autograd.Function):

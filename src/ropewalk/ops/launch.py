@@ -190,6 +190,13 @@ def owner(pid, blocks, heads, splits, items):
 
 
 @triton.jit
+def within_a_turn(t):
+    """An angle less whole turns, in float64: sines and cosines of large angles would take their slow road else."""
+    turns = t.to(tl.float64) * 0.15915494309189535
+    return ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
+
+
+@triton.jit
 def after(b, g, group):
     """The item after sample b and member g of a group: no division, which would cost more than the turn."""
     g += 1

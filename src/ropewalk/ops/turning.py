@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.ops.fused import declare, fits, fuse, fuse_projection, split
+from ropewalk.ops.fused import at_once, bare, declare, fits, fuse, fuse_projection, learning, once, split
 
 
 class Turning:
@@ -37,6 +37,17 @@ class Turning:
         if torch.compiler.is_compiling():
             return getattr(torch.ops.ropewalk, f"{self.name}_qkv")(x, heads, list(tables), *options)
         return self._turn_projection(x, heads, list(tables), *options)
+
+    def in_place(self, xs: Sequence[Tensor], tables: Sequence[Tensor], *options: Any) -> None:
+        """Turn xs where they lie, for inference."""
+        if learning(*xs, *tables):
+            raise RuntimeError("q and k cannot be turned in place where gradients are asked for: use torch.no_grad()")
+        eager = not torch.compiler.is_compiling() and all(bare(x) and x.stride(-1) == 1 for x in xs)
+        if eager and fits(xs, tables) and self.suits(xs[0], list(tables), *options):
+            at_once(f"{self.name}_into", list(xs), once(tables), *options)
+            return
+        for x, y in zip(xs, self(xs, tables, *options), strict=True):
+            x.copy_(y)
 
     def _turn(self, xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
         if fits(xs, tables) and self.suits(xs[0], tables, *options):

@@ -219,6 +219,11 @@ def check_views(encoding: Encoding) -> None:
     projection = torch.cat([q, k, k + 1], dim=1).transpose(1, 2)
     for name, mine, theirs in zip("qkv", code.qkv(projection, heads), (*code.qk(q, k), k + 1), strict=True):
         close(mine, theirs, f"{name} of a projection and by itself", atol=1e-6)
+    with torch.no_grad():
+        lying = q.clone(), k.clone()
+        code.qk_(*lying)
+    for mine, theirs in zip(lying, code.qk(q, k), strict=True):
+        close(mine, theirs, "what is turned where it lies and elsewhere", atol=1e-6)
     empty, _ = code.qk(q[:0], k[:0])
     assert empty.shape == q[:0].shape, f"an empty batch came back as {tuple(empty.shape)}"
     one = single(instance(p[:1].float()))[0]

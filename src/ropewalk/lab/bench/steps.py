@@ -1,104 +1,129 @@
 """A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
 
-Same residual stream (bfloat16 by autocast), same tokens, same images; medians in one run.
+Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ropewalk.lab.bench.clock import device, in_turn
-from ropewalk.models import ViT
+from ropewalk.lab.bench.clock import device, in_turn, peak, resident
+from ropewalk.lab.bench.contenders import Make, Setting, contenders
+from ropewalk.lab.bench.job import Job, Refused, Row, select
 
-CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "none": ("none", {}),
-    "learned-ape": ("learned-ape", {}),
-    "axial": ("axial", {}),
-    "axial, learned": ("axial", {"learned": True}),
-    "mixed": ("mixed", {}),
-    "uniform": ("uniform", {}),
-    "golden": ("golden", {}),
-    "spherical": ("spherical", {}),
-    "spherical, learned": ("spherical", {"learned": True}),
-    "comrope-ap, block 8": ("comrope-ap", {"block": 8}),
-    "comrope-ld, block 8": ("comrope-ld", {"block": 8}),
-    "liere, block 8": ("liere", {"block": 8}),
-    "liere, block 64": ("liere", {"block": 64}),
-    "string-cayley": ("string-cayley", {}),
-    "swin-bias": ("swin-bias", {}),
-}
-LARGE: dict[str, Any] = {"preset": "small", "size": (224, 224), "patch": 16, "batch": 256, "classes": 1000}
-SMALL: dict[str, Any] = {"preset": "tiny", "size": (32, 48), "patch": 8, "batch": 2, "classes": 10}
+MODES = ("eager", "compiled")
+# Dynamo counts the graphs of all contenders as recompilations of one forward pass, and beyond 8 runs it eagerly.
+GRAPHS = 10_000
+
+LARGE = Setting()
+TINY: dict[str, Any] = {"width": 128, "depth": 2, "heads": 2, "size": (24, 40), "patch": 8, "batch": 2, "classes": 10}
+SMALL = Setting(**TINY, rounds=3, inner=1, backend="eager")  # graphs are captured, but compiling each takes ten seconds
 
 
 class Contender:
-    """A model with an encoding, and what it does: a training step, and inference."""
+    """A model, and what it does: a training step, and inference. Compiled, it is one graph or an error."""
 
-    def __init__(self, encoding: str, options: dict[str, Any], compiled: bool) -> None:
-        setting = LARGE if device() == "cuda" else SMALL
+    def __init__(self, setting: Setting, make: Make, *, compiled: bool) -> None:
         torch.manual_seed(0)
-        before = _resident()
-        preset, size, patch, classes = (setting[name] for name in ("preset", "size", "patch", "classes"))
-        model = ViT(preset, encoding=encoding, options=options, size=size, patch=patch, classes=classes).to(device())
-        images = torch.randn(setting["batch"], 3, *size, device=device())
-        labels = torch.randint(classes, (setting["batch"],), device=device())
+        before = resident()
+        self.model = make(setting).to(device())
+        self.images = torch.randn(setting.batch, 3, *setting.size, device=device())
+        self.labels = torch.randint(setting.classes, (setting.batch,), device=device())
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+        self.stream = self._stream()
         if compiled:
-            model.compile()
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        self.train = functools.partial(_train, model, optimiser, images, labels)
-        self.infer = functools.partial(_infer, model, images)
-        self.memory = _peak(self.train) - before
+            self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
+        self.memory = peak(self.train, above=before)
 
-    def against(self, base: "Contender") -> dict[str, float]:
-        """Medians, and ratios to the base, the two taking turns so that a busy machine is busy for both."""
-        found = {"train GB": self.memory, "train GB ratio": self.memory / base.memory if base.memory else 1.0}
-        for name in ("train", "infer"):
-            mine, theirs = in_turn(getattr(self, name), getattr(base, name))
-            found |= {f"{name} ms": mine, f"{name} ms ratio": mine / theirs}
-        return found
+    def train(self) -> None:
+        """One step."""
+        with torch.autocast(device(), torch.bfloat16):
+            loss = F.cross_entropy(self.model(self.images), self.labels)
+        loss.backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
 
+    @torch.no_grad()
+    def infer(self) -> None:
+        """Logits of a batch."""
+        with torch.autocast(device(), torch.bfloat16):
+            self.model(self.images)
 
-def rows(names: tuple[str, ...] = (), modes: tuple[str, ...] = ("eager", "compiled")) -> Iterator[dict[str, Any]]:
-    """A row for each encoding and mode, those of "none" first: against itself, which tells what a ratio is worth."""
-    chosen = {name: CONTENDERS[name] for name in CONTENDERS if not names or name in names or name == "none"}
-    for mode in modes:
-        base = Contender(*CONTENDERS["none"], mode == "compiled")
-        for name, (encoding, options) in chosen.items():
-            contender = Contender(encoding, options, mode == "compiled")
-            yield {"suite": "steps", "mode": mode, "name": name, **contender.against(base)}
-
-
-def _train(model: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
-    with torch.autocast(device(), torch.bfloat16):
-        loss = F.cross_entropy(model(images), labels)
-    loss.backward()
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    @torch.no_grad()
+    def _stream(self) -> Row:
+        """What the last block hands on: of which dtype, and how many tokens."""
+        seen: list[Tensor] = []
+        hook = self.model.blocks[-1].register_forward_hook(lambda module, given, out: seen.append(out))
+        with torch.autocast(device(), torch.bfloat16):
+            self.model(self.images[:1])
+        hook.remove()
+        return {"residual": str(seen[0].dtype).removeprefix("torch."), "tokens": seen[0].shape[1]}
 
 
-@torch.no_grad()
-def _infer(model: nn.Module, images: Tensor) -> None:
-    model.eval()
-    with torch.autocast(device(), torch.bfloat16):
-        model(images)
-    model.train()
+class Field:
+    """All contenders of one mode; the model with no encoding is made when the first of them is measured."""
+
+    def __init__(self, setting: Setting, mode: str) -> None:
+        self.setting, self.compiled = setting, mode == "compiled"
+
+    @functools.cached_property
+    def base(self) -> Contender:
+        """The model with no encoding."""
+        return Contender(self.setting, contenders()["none"], compiled=self.compiled)
+
+    def measure(self, make: Make) -> Row:
+        """A contender beside the base."""
+        with every_graph() if self.compiled else contextlib.nullcontext():
+            return self._beside(self.base, Contender(self.setting, make, compiled=self.compiled))
+
+    def _beside(self, base: Contender, other: Contender) -> Row:
+        """Medians, and ratios to the base, the two taking turns."""
+        if other.stream != base.stream:
+            raise Refused(f"its blocks hand on {other.stream}, those of the model with no encoding {base.stream}")
+        row: Row = {"parameters": sum(weight.numel() for weight in other.model.encoding.parameters()), **other.stream}
+        for name, training in (("train", True), ("infer", False)):
+            for contender in (other, base):
+                contender.model.train(training)
+            works = getattr(other, name), getattr(base, name)
+            ms, base_ms = in_turn(*works, rounds=self.setting.rounds, inner=self.setting.inner)
+            row |= {f"{name} ms": ms, f"{name} ms ratio": ms / base_ms}
+        if other.memory is not None and base.memory is not None:
+            row |= {"train GB": other.memory, "train GB ratio": other.memory / base.memory}
+        return row
 
 
-def _resident() -> float:
-    return torch.cuda.memory_allocated() / 1e9 if device() == "cuda" else 0.0
+@contextlib.contextmanager
+def every_graph() -> Iterator[None]:
+    """A context in which whatever is to be compiled is compiled, or else is an error."""
+    limits = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), GRAPHS)
+    with torch._dynamo.config.patch({**limits, "fail_on_recompile_limit_hit": True}):
+        yield
 
 
-def _peak(work: Callable[[], object]) -> float:
-    """The most memory in use during one call, in gigabytes, after compilation."""
-    for _ in range(3):
-        work()
-    if device() != "cuda":
-        return 0.0
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() / 1e9
+def settings() -> Row:
+    """What all rows have in common."""
+    chosen = LARGE if device() == "cuda" else SMALL
+    common = {"autocast": "bfloat16", "optimiser": "AdamW, fused", "pool": "mean, no class token"}
+    return asdict(chosen) | common
+
+
+def jobs() -> list[Job]:
+    """A job for each mode and contender. "none" beside itself tells what a ratio is worth."""
+    found = []
+    for mode in MODES:
+        field = Field(LARGE if device() == "cuda" else SMALL, mode)
+        for name, make in contenders().items():
+            labels = {"suite": "steps", "mode": mode, "name": name}
+            found.append(Job(labels, functools.partial(field.measure, make), yardstick=name == "none"))
+    return found
+
+
+def rows(names: Collection[str] = (), modes: Collection[str] = MODES) -> Iterator[Row]:
+    """The rows of contenders of these names and modes, those of "none" with them."""
+    return (job.row() for job in select(jobs(), names, modes))

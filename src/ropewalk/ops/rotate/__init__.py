@@ -40,6 +40,13 @@ def rotate(
     return _rotate(xs, angles, list(gains), interleaved, list(prefixes))
 
 
+def rotate_(
+    xs: Sequence[Tensor], angles: Sequence[Tensor], gains: Gains, *, interleaved: bool, prefixes: Sequence[int]
+) -> None:
+    """As `rotate`, where xs lie, for inference."""
+    _rotate.in_place(xs, angles, list(gains), interleaved, list(prefixes))
+
+
 def rotate_qkv(
     x: Tensor, heads: int, angles: Sequence[Tensor], gains: Gains, *, interleaved: bool, prefixes: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:

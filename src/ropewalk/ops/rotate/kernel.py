@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Settings, after, copy_rest, joined, launch, owner, power, summed
+from ropewalk.ops.launch import Settings, after, copy_rest, joined, launch, owner, power, summed, within_a_turn
 
 ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
@@ -56,7 +56,7 @@ def circle(angle, gain, place, turned, a, g, pairs: tl.constexpr, width: tl.cons
     """Cosine and sine times gain of a block of tokens: 1 and 0 where nothing is turned."""
     columns = tl.arange(0, width)
     inside = turned[:, None] & (columns < pairs)[None, :]
-    t = tl.load(angle + place[:, None] * a + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    t = within_a_turn(tl.load(angle + place[:, None] * a + columns[None, :], mask=inside, other=0.0))
     cos, sin = tl.cos(t), tl.sin(t)
     if gained:
         stretch = tl.load(gain + place[:, None] * g + columns[None, :], mask=inside, other=1.0).to(tl.float32)
@@ -138,6 +138,14 @@ def rotate_back(
     """Gradients of xs, and, if outputs ys are given, of angles."""
     dxs = [room(dy) for dy in dys]
     return dxs + summed(_launch(dys, dxs, ys, angles, prefixes, gains, interleaved, back=True), angles)
+
+
+def rotate_into(
+    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+) -> list[Tensor]:
+    """As `rotate_fused`, where xs lie."""
+    _launch(xs, xs, [], angles, prefixes, gains, interleaved, back=False)
+    return xs
 
 
 def rotate_join(

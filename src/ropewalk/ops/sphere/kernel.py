@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.launch import within_a_turn
+
 ROW = 128
 """Triplets of a program."""
 
@@ -18,7 +20,7 @@ ROW = 128
 @triton.jit
 def circle(angle, at, mask, axis: tl.constexpr, axes: tl.constexpr):
     """Cosine and sine of an axis's angle: 1 and 0 if there is no such axis."""
-    t = tl.load(angle + at * axes + axis, mask=mask & (axis < axes), other=0.0)
+    t = within_a_turn(tl.load(angle + at * axes + axis, mask=mask & (axis < axes), other=0.0))
     return tl.cos(t), tl.sin(t)
 
 

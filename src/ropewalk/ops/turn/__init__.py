@@ -28,6 +28,11 @@ def turn(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence
     return _turn(xs, matrices, list(prefixes))
 
 
+def turn_(xs: Sequence[Tensor], matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> None:
+    """As `turn`, where xs lie, for inference."""
+    _turn.in_place(xs, matrices, list(prefixes))
+
+
 def turn_qkv(x: Tensor, heads: int, matrices: Sequence[Tensor], *, prefixes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Turn q (B H N D) and k (B h N D) of a projection x (B N H+h+h D), H = `heads`; v comes with them."""
     return _turn.qkv(x, heads, matrices, list(prefixes))

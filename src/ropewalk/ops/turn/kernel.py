@@ -112,6 +112,12 @@ def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefi
     return dxs + summed(launch(turn_kernel, settings, dys, dxs, ys, matrices, prefixes, True, trailing=3), matrices)
 
 
+def turn_into(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
+    """As `turn_fused`, where xs lie."""
+    launch(turn_kernel, settings, xs, xs, [], matrices, prefixes, False, trailing=3)
+    return xs
+
+
 def turn_join(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
     """As `turn_back`, of q, k and v, whose gradients become that of one projection."""
     dx, parts = joined(dys)
