@@ -1,6 +1,7 @@
 """A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
 
-Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns.
+Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns. Captured
+is eager work in a CUDA graph: what the device does, where eager work may wait for Python to launch it.
 """
 
 import contextlib
@@ -13,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.lab.bench.clock import device, in_turn, peak, resident
+from ropewalk.lab.bench.clock import captured, device, in_turn, peak, resident
 from ropewalk.lab.bench.contenders import Make, Setting, contenders
 from ropewalk.lab.bench.job import Job, Refused, Row, select
 
-MODES = ("eager", "compiled")
+MODES = ("eager", "captured", "compiled")
 # Dynamo counts the graphs of all contenders as recompilations of one forward pass, and beyond 8 runs it eagerly.
 GRAPHS = 10_000
 
@@ -29,19 +30,21 @@ SMALL = Setting(**TINY, rounds=3, inner=1, backend="eager")  # graphs are captur
 class Contender:
     """A model, and what it does: a training step, and inference. Compiled, it is one graph or an error."""
 
-    def __init__(self, setting: Setting, make: Make, *, compiled: bool) -> None:
+    def __init__(self, setting: Setting, make: Make, mode: str) -> None:
         torch.manual_seed(0)
         before = resident()
         self.model = make(setting).to(device())
         self.images = torch.randn(setting.batch, 3, *setting.size, device=device())
         self.labels = torch.randint(setting.classes, (setting.batch,), device=device())
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+        capturable = mode == "captured" and device() == "cuda"
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True, capturable=capturable)
         self.stream = self._stream()
-        if compiled:
+        if mode == "compiled":
             self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
-        self.memory = peak(self.train, above=before)
+        self.memory = peak(self._train, above=before)
+        self.train, self.infer = (captured(self._train), captured(self._infer)) if capturable else (self._train, self._infer)
 
-    def train(self) -> None:
+    def _train(self) -> None:
         """One step."""
         with torch.autocast(device(), torch.bfloat16):
             loss = F.cross_entropy(self.model(self.images), self.labels)
@@ -50,7 +53,7 @@ class Contender:
         self.optimiser.zero_grad(set_to_none=True)
 
     @torch.no_grad()
-    def infer(self) -> None:
+    def _infer(self) -> None:
         """Logits of a batch."""
         with torch.autocast(device(), torch.bfloat16):
             self.model(self.images)
@@ -70,17 +73,17 @@ class Field:
     """All contenders of one mode; the model with no encoding is made when the first of them is measured."""
 
     def __init__(self, setting: Setting, mode: str) -> None:
-        self.setting, self.compiled = setting, mode == "compiled"
+        self.setting, self.mode = setting, mode
 
     @functools.cached_property
     def base(self) -> Contender:
         """The model with no encoding."""
-        return Contender(self.setting, contenders()["none"], compiled=self.compiled)
+        return Contender(self.setting, contenders()["none"], self.mode)
 
     def measure(self, make: Make) -> Row:
         """A contender beside the base."""
-        with every_graph() if self.compiled else contextlib.nullcontext():
-            return self._beside(self.base, Contender(self.setting, make, compiled=self.compiled))
+        with every_graph() if self.mode == "compiled" else contextlib.nullcontext():
+            return self._beside(self.base, Contender(self.setting, make, self.mode))
 
     def _beside(self, base: Contender, other: Contender) -> Row:
         """Medians, and ratios to the base, the two taking turns."""
@@ -116,7 +119,7 @@ def settings() -> Row:
 def jobs() -> list[Job]:
     """A job for each mode and contender. "none" beside itself tells what a ratio is worth."""
     found = []
-    for mode in MODES:
+    for mode in MODES if device() == "cuda" else ("eager", "compiled"):
         field = Field(LARGE if device() == "cuda" else SMALL, mode)
         for name, make in contenders().items():
             labels = {"suite": "steps", "mode": mode, "name": name}

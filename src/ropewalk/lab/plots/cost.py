@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from ropewalk.lab.plots.page import SMALL, legend_style, page, plain
 from ropewalk.lab.plots.theme import Theme, look_of
 
-COLOURS = {"eager": "row", "compiled": "column"}
+COLOURS = {"eager": "row", "captured": "frame", "compiled": "column"}
 PANELS = {"train ms ratio": "training step", "infer ms ratio": "inference"}
-APART = 0.42  # rows between the modes of an encoding
+APART = 0.28  # rows between the modes of an encoding
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -24,7 +24,7 @@ def cost(document: Mapping[str, Any], *, theme: str = "light") -> Figure:
     names = list(dict.fromkeys(row["name"] for row in rows))
     below = f"{document['machine']['device']}, torch {document['versions']['torch']}, {document['date']}{_model(document)}"
     title = "What an encoding costs a ViT: time over that of the same model with none"
-    made = page(7.2, 1.0 + 0.36 * len(names), look, title=title, below=below)
+    made = page(7.2, 1.0 + 0.46 * len(names), look, title=title, below=below)
     left, right = made.figure.subplots(1, 2, sharey=True)
     for axes, (key, label) in zip((left, right), PANELS.items(), strict=True):
         _panel(axes, rows, names, key, look)
@@ -33,7 +33,7 @@ def cost(document: Mapping[str, Any], *, theme: str = "light") -> Figure:
     left.set_yticks(range(len(names)), names)
     right.tick_params(left=False)
     left.set_ylim(len(names) - 0.5, -0.5)
-    made.figure.legend(*left.get_legend_handles_labels(), loc="outside lower right", ncols=2, **legend_style(look))
+    made.figure.legend(*left.get_legend_handles_labels(), loc="outside lower right", ncols=3, **legend_style(look))
     return made.figure
 
 
