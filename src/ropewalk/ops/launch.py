@@ -191,9 +191,12 @@ def owner(pid, blocks, heads, splits, items):
 
 @triton.jit
 def within_a_turn(t):
-    """An angle less whole turns, in float64: sines and cosines of large angles would take their slow road else."""
-    turns = t.to(tl.float64) * 0.15915494309189535
-    return ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
+    """Angles in float32; where one of them is large, less whole turns: its sine and cosine would take their slow road."""
+    t = t.to(tl.float32)
+    if tl.max(tl.abs(t)) > 65536.0:
+        turns = t.to(tl.float64) * 0.15915494309189535
+        t = ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
+    return t
 
 
 @triton.jit

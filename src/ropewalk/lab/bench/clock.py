@@ -49,7 +49,8 @@ def replayed_back(
 ) -> float:
     """The way back from what `forward` returns to the inputs, as the device sees it.
 
-    Autograd goes back on the stream on which it came, so that the way there is captured too, in a graph of its own.
+    Autograd goes back on the stream on which it came, so that the way there is captured too, in a graph of its own. No other
+    graph of autograd may lead to the inputs meanwhile: it would tie them to its stream, which is not captured.
     """
     if device() != "cuda":
         return called(back(forward, inputs, gradients), rounds=rounds)

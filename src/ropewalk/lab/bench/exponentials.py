@@ -38,12 +38,12 @@ def measured(exponential: Exponential, block: int, *, captured: bool) -> Row:
         return [exponential(skew)]
 
     error = {"error": judge_both(there()[0], skew, gradient)}
-    again = back(there, [skew], [gradient])
+    there_and_back = (there, [skew], [gradient])
     if not captured:
-        return {"ms": called(there, rounds=5), "back ms": called(again, rounds=5), **error}
+        return {"ms": called(there, rounds=5), "back ms": called(back(*there_and_back), rounds=5), **error}
     with torch.no_grad():
         row = {"ms": replayed(there), "eager ms": dispatched(there)}
-    return row | {"back ms": replayed_back(there, [skew], [gradient]), "eager back ms": dispatched(again), **error}
+    return row | {"back ms": replayed_back(*there_and_back), "eager back ms": dispatched(back(*there_and_back)), **error}
 
 
 def judge_both(rotation: Tensor, skew: Tensor, gradient: Tensor) -> float:
