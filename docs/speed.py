@@ -27,8 +27,10 @@ COLUMNS = {
     "over fastest peer": ("over the fastest peer", "{:.2f}"),
     "train ms": ("step, ms", "{:.1f}"),
     "train ms ratio": ("× none", "{:.3f}"),
+    "train spread": ("±", "{:.3f}"),
     "infer ms": ("inference, ms", "{:.2f}"),
     "infer ms ratio": ("× none", "{:.3f}"),
+    "infer spread": ("±", "{:.3f}"),
     "train GB": ("peak, GB", "{:.2f}"),
     "train GB ratio": ("× none", "{:.3f}"),
 }

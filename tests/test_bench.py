@@ -464,15 +464,15 @@ def test_models_are_not_put_into_another_mode_while_they_are_timed(monkeypatch):
         calls.append(mode)
         return nn.Module.train(self, mode)
 
-    def in_turn(*works, **options):
+    def rounds_in_turn(*works, **options):
         before = len(calls)
-        found = clock.in_turn(*works, **options)
+        found = clock.rounds_in_turn(*works, **options)
         assert len(calls) == before
         training.append([work.__self__.model.training for work in works])
         return found
 
     monkeypatch.setattr(ViT, "train", train)
-    monkeypatch.setattr(steps, "in_turn", in_turn)
+    monkeypatch.setattr(steps, "rounds_in_turn", rounds_in_turn)
     steps.Field(TINY, "eager").measure(contenders()["axial"])
     assert training == [[True, True], [False, False]]
 
@@ -656,7 +656,7 @@ def test_bench_tells_rows_and_tables_and_where_they_are(capsys, suite, tmp_path)
     failing = job("b", raising(ValueError("no [luck]")), shape="one")
     suite(job("a", shape="one"), failing, job("c", lambda: {"GB/s": 4321.0, "of copy": 0.98765}, shape="two"))
     status, out, err = command(capsys, "ops", "--out", tmp_path / "a.json")
-    assert (status, err) == (0, "")
+    assert (status, err) == (1, "")
     lines = out.splitlines()
     assert lines[:3] == [
         "one · a: ms 1",

@@ -129,7 +129,7 @@ def test_gradients_at_angles_of_zero(kind):
 def test_a_table_for_a_batch_of_one_serves_all_samples(kind):
     x, table = torch.ones(3, 2, 2, 10, device=DEVICE), kind.table(1, 2, groups=10 // kind.size).to(DEVICE, torch.float32)
     plain, batched = (
-        [*(y := kind.forward([x], [t], [None], [0])), *kind.back(y, y, [t], [None], [0])] for t in (table, table[None])
+        [*(y := kind.forward([x], [t], [None], [0])), *kind.back(y, [x], y, [t], [None], [0])] for t in (table, table[None])
     )
     assert torch.equal(plain[0], batched[0])
     assert torch.equal(plain[1], batched[1])

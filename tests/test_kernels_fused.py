@@ -1,10 +1,12 @@
 """When kernels are taken, and what autograd, compilers and encodings see of them."""
 
 import importlib
+import inspect
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -13,7 +15,7 @@ from ropewalk.encodings import REGISTRY
 from ropewalk.ops import expm, rotate, rotate_qkv, sphere, turn, turn_qkv
 from ropewalk.ops.fused import fits
 from ropewalk.testing.case import points, ready, single
-from turns import DEVICE, Kind, Side, compare
+from turns import DEVICE
 
 pytest.importorskip("triton", reason="kernels are written in Triton, which is not installed")
 
@@ -69,6 +71,42 @@ def test_kernels_do_not_fit_the_rest():
     assert not fits([x, fake(2, 4, 3, 8)], [angle, angle])
     assert not fits([fake(*X, device="cpu")], [fake(*ANGLE, device="cpu")])
     assert not fits([x], [fake(*ANGLE, device="cpu")])
+    assert not fits([x], [fake(*ANGLE, device="cuda:1")])
+    assert not fits([x, fake(*X, device="cuda:1")], [angle])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning")
+def test_kernels_do_not_fit_forward_mode(kernels_everywhere, monkeypatch):
+    """A tangent would be lost."""
+    monkeypatch.setattr("ropewalk.ops.turning.fits", without_a_device(fits))
+    x, angle = normal(1, 2, 3, 4, seed=0).float(), normal(1, 3, 2, seed=1).float()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        (y,) = rotate([dual], [angle], [None], interleaved=True, prefixes=[0])
+        tangent = forward_ad.unpack_dual(y).tangent
+    torch.testing.assert_close(tangent, rotate([torch.ones_like(x)], [angle], [None], interleaved=True, prefixes=[0])[0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_kernels_do_not_fit_traces(kernels_everywhere, monkeypatch):
+    monkeypatch.setattr("ropewalk.ops.turning.fits", without_a_device(fits))
+    x, angle = normal(1, 2, 3, 4, seed=0).float(), normal(1, 3, 2, seed=1).float()
+    traced = torch.jit.trace(
+        lambda x, t: turn([x], [sphere(t[..., None, :1].expand(1, 3, 1, 1))], prefixes=[0])[0], (x, angle)
+    )
+    other = normal(5, 2, 3, 4, seed=2).float()
+    torch.testing.assert_close(
+        traced(other, angle), turn([other], [sphere(angle[..., None, :1].expand(1, 3, 1, 1))], prefixes=[0])[0]
+    )
+
+
+def without_a_device(real):
+    """The real rule for tensors that are where the kernels are interpreted."""
+    source = inspect.getsource(real).replace("not tensor.is_cuda or ", "")
+    space = dict(vars(importlib.import_module("ropewalk.ops.fused")))
+    exec(source, space)
+    return space["fits"]
 
 
 @pytest.mark.usefixtures("pretended")
@@ -113,7 +151,6 @@ def test_kernels_do_not_fit_tables_that_differ_in_more_than_heads_and_tokens():
     assert called(turn, [x, x], [fake(1, 3, 4, 3, 3), fake(1, 3, 6, 2, 2)], prefixes=[0, 0]) == []
 
 
-PAIRS = Kind("rotate", 2)
 UNEVEN = {
     "only-q-gained": ([(1, 2, 3)] * 2, [(1, 2, 3), None]),
     "only-k-gained": ([(1, 2, 3)] * 2, [None, (1, 2, 3)]),
@@ -123,22 +160,32 @@ UNEVEN = {
 }
 
 
+@pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize("case", UNEVEN)
-@pytest.mark.usefixtures("unwritten_is_nan")
-def test_uneven_tables_are_turned_right_or_left_to_the_reference(case):
-    angles, gains = UNEVEN[case]
-    with FakeTensorMode():
-        tables = [[None if shape is None else fake(*shape) for shape in shapes] for shapes in (angles, gains)]
-        if not called(rotate, [fake(2, 2, 2, 6)] * 2, *tables, interleaved=True, prefixes=[0, 0]):
-            return
-    xs = [normal(2, 2, 2, 6, seed=i, dtype=torch.float32).to(DEVICE) for i in range(2)]
-    angles = [normal(*shape, seed=3 + i, dtype=torch.float32).to(DEVICE) for i, shape in enumerate(angles)]
-    gains = [None if g is None else normal(*g, seed=5, dtype=torch.float32).abs().clamp(0.5, 1.5).to(DEVICE) for g in gains]
-    ys = PAIRS.forward(xs, angles, gains, [0, 0])
-    found = PAIRS.back(xs, ys, angles, gains, [0, 0])
-    for i, (x, angle, gain) in enumerate(zip(xs, angles, gains, strict=True)):
-        side = Side(2, angle.shape[-3], 2, own=angle.ndim == 4)
-        compare(PAIRS, side, (x, x, angle, gain), ys[i], found[i], found[2 + i])
+def test_uneven_tables_are_left_to_the_reference(case):
+    tables = [[None if shape is None else fake(*shape) for shape in shapes] for shapes in UNEVEN[case]]
+    assert called(rotate, [fake(2, 2, 2, 6)] * 2, *tables, interleaved=True, prefixes=[0, 0]) == []
+
+
+WRONG = {
+    "more-pairs-than-channels": (rotate, (1, 3, 7)),
+    "tokens-missing": (rotate, (1, 2, 6)),
+    "tokens-too-many": (rotate, (1, 4, 6)),
+    "heads-that-do-not-divide": (rotate, (3, 3, 6)),
+    "another-batch": (rotate, (3, 1, 3, 6)),
+    "more-blocks-than-channels": (turn, (1, 3, 5, 3, 3)),
+    "turns-for-other-tokens": (turn, (1, 2, 4, 3, 3)),
+}
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+@pytest.mark.parametrize("case", WRONG)
+def test_tables_made_for_something_else_are_refused(case):
+    """Kernels would read and write beyond the end of tensors."""
+    op, shape = WRONG[case]
+    options = {"gains": [None], "interleaved": True} if op is rotate else {}
+    with pytest.raises(RuntimeError):
+        op([torch.ones(X, device=DEVICE)], [torch.ones(shape, device=DEVICE)], prefixes=[0], **options)
 
 
 @pytest.fixture
@@ -390,3 +437,71 @@ def test_in_place_is_refused_where_gradients_are_asked_for():
     fixed = encoding.requires_grad_(False)(points(encoding, 3).float().to(DEVICE))
     with pytest.raises(RuntimeError, match="in place"):
         fixed.qk_(x.requires_grad_(), x.clone())
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_what_is_turned_in_place_is_known_to_have_changed():
+    code = REGISTRY["axial"](head_dim=12, heads=2)(torch.ones(3, 2)).serving(2, 2)
+    weight = normal(1, 2, 3, 12, seed=0, dtype=torch.float32).requires_grad_()
+    hidden = weight * 1
+    total = hidden.square().sum()
+    with torch.no_grad():
+        code.qk_(hidden, hidden.clone())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_memory_that_entries_share_is_not_turned_twice():
+    code = REGISTRY["axial"](head_dim=12, heads=2)(torch.ones(3, 2)).serving(2, 2)
+    x = normal(1, 2, 3, 12, seed=0, dtype=torch.float32)
+    with torch.no_grad():
+        wanted = code.q(x)
+        same = x.clone()
+        code.qk_(same, same)
+        torch.testing.assert_close(same, wanted)
+        with pytest.raises(RuntimeError, match="more than one element"):
+            code.qk_(x.expand(4, -1, -1, -1), x.clone())
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_negated_views_are_negated():
+    x, angle = normal(1, 2, 3, 4, seed=0).float(), normal(1, 3, 2, seed=1).float()
+    plain, negated = (rotate([y], [angle], [None], interleaved=True, prefixes=[0])[0] for y in (x, torch._neg_view(x)))
+    torch.testing.assert_close(negated, -plain)
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_gains_are_kept_for_the_way_back():
+    x, angle = normal(1, 2, 3, 4, seed=0).float().requires_grad_(), normal(1, 3, 2, seed=1).float()
+    gain = torch.full_like(angle, 2.0)
+    (y,) = rotate([x], [angle], [gain], interleaved=True, prefixes=[0])
+    gain.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_values_of_a_frozen_projection_ask_for_nothing():
+    x, angle = normal(1, 3, 6, 4, seed=0).float(), normal(1, 3, 2, seed=1).float().requires_grad_()
+    q, k, v = rotate_qkv(x, 2, [angle, angle], [None] * 2, interleaved=True, prefixes=[0, 0])
+    assert [t.requires_grad for t in (q, k, v)] == [True, True, False]
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_turns_that_are_no_rotations_get_their_gradients():
+    x, matrix = normal(2, 2, 3, 6, seed=0), normal(1, 3, 2, 3, 3, seed=1)
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        given = [t.to(dtype).requires_grad_() for t in (x, matrix)]
+        found.append(torch.autograd.grad(turn([given[0]], [given[1]], prefixes=[0])[0].sin().sum(), given))
+    for exact, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_what_is_not_finite_stays_out_of_prefixes():
+    x = torch.ones(1, 1, 3, 6)
+    x[:, :, 0, 0] = float("inf")
+    (y,) = turn([x], [torch.eye(3).expand(1, 2, 2, 3, 3)], prefixes=[1])
+    assert torch.equal(y[:, :, :1], x[:, :, :1])

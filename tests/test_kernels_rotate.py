@@ -34,7 +34,7 @@ def test_a_table_of_sixteen_bits_gets_gradients_of_sixteen_bits():
     angle = normal(1, 3, 2, seed=1, dtype=torch.bfloat16).to(DEVICE)
     (y,), (wide,) = (kind.forward([x], [table], [None], [0]) for table in (angle, angle.float()))
     assert torch.equal(y, wide)
-    assert [t.dtype for t in kind.back([x], [y], [angle], [None], [0])] == [torch.float32, torch.bfloat16]
+    assert [t.dtype for t in kind.back([x], [x], [y], [angle], [None], [0])] == [torch.float32, torch.bfloat16]
 
 
 def test_wide_heads():

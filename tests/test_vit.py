@@ -282,3 +282,43 @@ def test_one_block_compiles_for_all_layers(name, drop_path):
     assert backend.frame_count == 1
     vit.train()(x).sum().backward()
     assert backend.frame_count <= (2 if drop_path == 0 else 4)
+
+
+def test_a_model_made_without_memory_can_be_filled():
+    with torch.device("meta"):
+        made = small("spherical", options={"learned": True}, layer_scale=0.1, drop_path=0.2, pool="class")
+    made.to_empty(device="cpu")
+    for tensor in (*made.parameters(), *made.buffers()):
+        torch.nn.init.constant_(tensor, math.nan) if tensor.is_floating_point() else None
+    made.reset_parameters()
+    assert not [name for name, tensor in (*made.named_parameters(), *made.named_buffers()) if tensor.isnan().any()]
+    assert [round(float(block.keep), 3) for block in made.blocks] == [1.0, 0.8]
+    assert torch.equal(made.blocks[0].scale1, torch.full((24,), 0.1))
+    assert made(images()).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 12}, "size"),
+        ({"ratio": 0.0}, "ratio"),
+        ({"layer_scale": math.nan}, "layer_scale"),
+        ({"dropout": 1.0}, "dropout"),
+    ],
+)
+def test_settings_that_cannot_be_meant(options, words):
+    with pytest.raises(ValueError, match=words):
+        small(**options)
+
+
+def test_images_of_another_rank():
+    with pytest.raises(ValueError, match="2 sides"):
+        small()(torch.zeros(1, 3, 12))
+
+
+def test_dropout_acts_on_both_branches():
+    block = small(dropout=0.5).blocks[0]
+    x = torch.randn(2, 15, 24)
+    assert (block._attention(x, rw.Code()) == 0).any()
+    assert (block._perceptron(x) == 0).any()
+    assert not (block.eval()._attention(x, rw.Code()) == 0).any()

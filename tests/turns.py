@@ -61,10 +61,10 @@ class Kind:
             return kernel("rotate").rotate_fused(xs, tables, gains, self.interleaved, prefixes)
         return kernel("turn").turn_fused(xs, self.matrices(tables), prefixes)
 
-    def back(self, dys, ys, tables, gains, prefixes):
+    def back(self, dys, xs, ys, tables, gains, prefixes):
         if self.op == "rotate":
             return kernel("rotate").rotate_back(dys, ys, tables, gains, self.interleaved, prefixes)
-        found = kernel("turn").turn_back(dys, ys, self.matrices(tables), prefixes)
+        found = kernel("turn").turn_back(dys, xs if ys else [], self.matrices(tables), prefixes)
         if self.op == "turn":
             return found
         dxs, gradients = found[: len(dys)], found[len(dys) :]
@@ -145,7 +145,7 @@ def check(
     xs, dys, tables, gains = (list(each) for each in zip(*given, strict=True))
     prefixes, before = [side.prefix for side in sides], [tensor.clone() for tensor in (*xs, *dys, *tables)]
     ys = kind.forward(xs, tables, gains, prefixes)
-    found = kind.back(dys, ys if learned else [], tables, gains, prefixes)
+    found = kind.back(dys, xs, ys if learned else [], tables, gains, prefixes)
     assert [len(ys), len(found)] == [len(sides), len(sides) * (1 + learned)]
     assert all(torch.equal(*pair) for pair in zip((*xs, *dys, *tables), before, strict=True)), (
         "the kernel wrote to its input"

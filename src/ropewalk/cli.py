@@ -144,7 +144,7 @@ def bench(
     else:
         for path in written:
             print(path)
-    return 1 if any("refused" in row for row in document["rows"]) else 0
+    return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0
 
 
 VERBS: dict[str, Callable[..., int]] = {

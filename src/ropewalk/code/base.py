@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,8 +38,10 @@ class Code:
         return self.q(q), self.k(k)
 
     def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As `qk`, where q and k lie: for inference, which needs no room for others."""
+        """As `qk`, where q and k lie, for inference; where there is a kernel for it, without room for others."""
         for x, turned in zip((q, k), self.qk(q, k), strict=True):
+            if turned.requires_grad and torch.is_grad_enabled():
+                raise RuntimeError("q and k cannot be turned in place where gradients are asked for: use torch.no_grad()")
             if turned is not x:
                 x.copy_(turned)
         return q, k
@@ -104,7 +107,10 @@ class Code:
         return replace(self, layers=None, **changes)
 
     def unbind(self) -> "tuple[Code, ...]":
-        """The codes of all layers, as code[0], code[1], …; going back, their gradients are put together in one pass."""
+        """The codes of all layers, each doing what code[i] does; going back, their gradients are put together in one pass.
+
+        What all layers need is computed at once: of a `Sphere`, the matrices, so that its layers are a `Turn` each.
+        """
         parts = {name: table.unbind(0) for name, table in self._layered().items()}
         every: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(self._count())]
         return tuple(replace(self, layers=None, **changes) for changes in every)

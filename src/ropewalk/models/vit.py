@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ropewalk.attention import attend_qkv
 from ropewalk.code import Code
-from ropewalk.encoding import one_of, positive, positives
+from ropewalk.encoding import Encoding, one_of, positive, positives
 from ropewalk.factory import create
 
 PRESETS = {
@@ -35,6 +35,7 @@ class ViT(nn.Module):
     pool         "mean" over the patches, or "class": a learned token that comes first.
     registers    Learned tokens that come after the class token and are not read.
     layer_scale  The start of a learned gain on every branch, or None.
+    dropout      Of embedded patches, of attention weights, and of what both branches give and the perceptron holds.
     drop_path    The probability of leaving out a branch of the last block; earlier blocks have less, in proportion.
     """
 
@@ -64,10 +65,14 @@ class ViT(nn.Module):
             positive(n, chosen[n] if given is None else given)
             for n, given in (("width", width), ("depth", depth), ("heads", heads))
         )
+        size = positives("size", tuple(size) if isinstance(size, Sequence) else (size,))
         self.axes, self.pool = len(size), one_of("pool", pool, ("mean", "class"))
         self.patch = positives("patch", (patch,) * self.axes if isinstance(patch, int) else tuple(patch))
-        if not 0 <= drop_path < 1 or registers < 0:
-            raise ValueError(f"drop_path must be in [0, 1) and registers not negative, got {drop_path} and {registers}")
+        if not (0 <= drop_path < 1 and 0 <= dropout < 1):
+            raise ValueError(f"drop_path and dropout must be in [0, 1), got {drop_path} and {dropout}")
+        if registers < 0 or not ratio * width >= 1 or not (layer_scale is None or math.isfinite(layer_scale)):
+            wanted = "registers must not be negative, ratio give a hidden width, and layer_scale be finite"
+            raise ValueError(f"{wanted}, got {registers}, {ratio} and {layer_scale}")
         if (
             self.axes not in (2, 3)
             or len(self.patch) != self.axes
@@ -88,12 +93,13 @@ class ViT(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Truncated normal weights of deviation 0.02, biases 0; the encoding starts as it was made."""
+        """Truncated normal weights of deviation 0.02, biases 0; norms, gains and the encoding as they were made."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.LayerNorm | Encoding | Block):
+                module.reset_parameters()
         nn.init.trunc_normal_(self.prefix, std=0.02)
 
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
@@ -101,8 +107,10 @@ class ViT(nn.Module):
 
         `positions` of the patches, (N, axes) or (B, N, axes), replace those of the encoding's grid.
         """
-        if any(n % p for n, p in zip(images.shape[2:], self.patch, strict=True)):
-            raise ValueError(f"images must have sides that the patch {self.patch} divides, got {tuple(images.shape)}")
+        sides = images.shape[2:]
+        if len(sides) != self.axes or any(n % p for n, p in zip(sides, self.patch, strict=True)):
+            wanted = f"images must be (B, channels, {self.axes} sides that the patch {self.patch} divides)"
+            raise ValueError(f"{wanted}, got {tuple(images.shape)}")
         x = self.embed(patches(images, self.patch))
         if positions is None:
             positions = self.encoding.grid(*x.shape[1:-1], resolution=resolution, device=x.device)
@@ -141,14 +149,21 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.drop_path, self.dropout, self.dropping = heads, drop_path, dropout, drop_path > 0
-        self.register_buffer(
-            "keep", torch.tensor(1 - drop_path), persistent=False
-        )  # a number would be compiled for each block
+        self.layer_scale = layer_scale
+        # as a number, it would be compiled for each block anew
+        self.register_buffer("keep", torch.tensor(1 - drop_path), persistent=False)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, int(ratio * width)), nn.Linear(int(ratio * width), width)
-        scales = [None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale)) for _ in range(2)]
-        self.scale1, self.scale2 = scales
+        self.scale1, self.scale2 = (None if layer_scale is None else nn.Parameter(torch.empty(width)) for _ in range(2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """What no layer of its own resets."""
+        self.keep.fill_(1 - self.drop_path)
+        for scale in (self.scale1, self.scale2):
+            if scale is not None and self.layer_scale is not None:
+                nn.init.constant_(scale, self.layer_scale)
 
     def forward(self, x: Tensor, code: Code) -> Tensor:
         x = x + self._branch(self._attention(self.norm1(x), code), self.scale1)
@@ -157,7 +172,7 @@ class Block(nn.Module):
     def _attention(self, x: Tensor, code: Code) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3 * self.heads, -1))
         out = attend_qkv(qkv, self.heads, code, dropout=self.dropout if self.training else 0.0)
-        return self.proj(out.transpose(1, 2).flatten(2))
+        return self._dropped(self.proj(out.transpose(1, 2).flatten(2)))
 
     def _perceptron(self, x: Tensor) -> Tensor:
         return self._dropped(self.down(self._dropped(F.gelu(self.up(x)))))

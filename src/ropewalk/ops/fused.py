@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TRITON = importlib.util.find_spec("triton") is not None
+TRITON = importlib.util.find_spec("triton") is not None and torch.version.hip is None
 PLAIN = (Tensor, torch.nn.Parameter)
 KERNELS: dict[str, Callable[..., list[Tensor]]] = {}
 
@@ -60,13 +61,24 @@ def room(x: Tensor) -> Tensor:
 
 
 def fits(xs: Sequence[Tensor], tables: Sequence[Tensor]) -> bool:
-    """Whether a kernel can do it: on a GPU, in dtypes it knows, q like k, and seen by no transform of `torch.func`."""
-    if not TRITON or torch._C._functorch.peek_interpreter_stack() is not None:
+    """Whether a kernel can do it: on one NVIDIA GPU, in dtypes it knows, q like k, and no transform or tracer looking on."""
+    if not TRITON or transformed() or torch._C._get_tracing_state() is not None:
         return False
+    device = xs[0].device
     for tensor in (*xs, *tables):
-        if not tensor.is_cuda or tensor.dtype not in DTYPES:
+        if not tensor.is_cuda or tensor.dtype not in DTYPES or tensor.device != device or not known(type(tensor)):
             return False
     return all(x.dtype is xs[0].dtype and x.shape[-1] == xs[0].shape[-1] for x in xs[1:])
+
+
+def known(kind: type) -> bool:
+    """Whether a type of tensors is plain, or stands for plain ones while a compiler looks at shapes."""
+    return kind in PLAIN or kind.__module__.startswith("torch._subclasses.")
+
+
+def transformed() -> bool:
+    """Whether this runs inside `torch.func`, or in forward mode."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def split(x: Tensor, heads: int) -> list[Tensor]:
@@ -85,11 +97,10 @@ def fuse(name: str, xs: list[Tensor], tables: list[Tensor], *options: Any) -> li
 
 def fuse_projection(name: str, x: Tensor, heads: int, tables: list[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The same for q and k of a projection x (B N H+h+h D), which comes as q, k and v."""
-    tables = once(tables)
-    if learning(x, *tables):
-        return Fused.apply(name, heads, options, x, *tables)
+    if learning(x):
+        return Fused.apply(name, heads, options, x, *once(tables))
     q, k, v = split(x, heads)
-    q, k = run(f"{name}_fused", [q, k], tables, *options)
+    q, k = fuse(name, [q, k], tables, *options)
     return q, k, v
 
 
@@ -105,12 +116,24 @@ def learning(*tensors: Tensor) -> bool:
 
 def run(op: str, xs: list[Tensor], *rest: Any) -> list[Tensor]:
     """Run an opaque op: its kernel at once where nobody but eager PyTorch looks on, because dispatching takes time."""
-    return at_once(op, xs, *rest) if bare(xs[0]) else getattr(torch.ops.ropewalk, op)(xs, *rest)
+    return at_once(op, xs, *rest) if bare(*xs) else getattr(torch.ops.ropewalk, op)(xs, *rest)
 
 
-def bare(x: Tensor) -> bool:
-    """Whether nobody but eager PyTorch looks on."""
-    return type(x) in PLAIN and not torch._C._len_torch_dispatch_stack()
+def bare(*tensors: Tensor) -> bool:
+    """Whether nobody but eager PyTorch looks on, and memory holds what tensors say."""
+    if torch._C._len_torch_dispatch_stack() or transformed():
+        return False
+    return all(type(x) in PLAIN and not x.is_neg() and not x._is_zerotensor() for x in tensors)
+
+
+def apart(xs: Sequence[Tensor]) -> bool:
+    """Whether tensors can be written to where they lie, channel beside channel: no two entries share memory."""
+    first, last = xs[0], xs[-1]
+    shared = len(xs) > 1 and first.data_ptr() == last.data_ptr()
+    whole = all(
+        x.stride(-1) == 1 and all(step or size < 2 for size, step in zip(x.shape, x.stride(), strict=True)) for x in xs
+    )
+    return whole and not shared
 
 
 def at_once(op: str, *given: Any) -> list[Tensor]:
@@ -123,25 +146,33 @@ def at_once(op: str, *given: Any) -> list[Tensor]:
 class Fused(torch.autograd.Function):
     """A fused op with its backward pass: `apply(name, 0, options, *xs, *tables)` for as many tables as xs, or one.
 
-    With heads instead of 0, the first tensor is a projection of q with so many heads, k and v, and so is its gradient.
+    With heads instead of 0, the first tensor is a projection of q with so many heads, k and v, and so is its gradient. What
+    tables need to learn is kept: outputs of rotations, which attention keeps anyway, and inputs of others.
     """
 
     @staticmethod
     def forward(ctx: Any, name: str, heads: int, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
-        count = 1 if heads else len(options[-1])
+        turned = len(options[-1])
+        count = 1 if heads else turned
         xs, tables = split(tensors[0], heads) if heads else list(tensors[:count]), list(tensors[count:])
-        outs = run(f"{name}_fused", xs[: len(options[-1])], tables, *options)
+        outs = run(f"{name}_fused", xs[:turned], tables, *options)
         learned = any(ctx.needs_input_grad[3 + count :])
-        ctx.save_for_backward(*tables, *(outs if learned else ()))
-        ctx.op, ctx.count, ctx.tabled, ctx.options = f"{name}_{'join' if heads else 'back'}", count, len(tables), options
+        kept = () if not learned else outs if name == "rotate" else tensors[:count]
+        gains = [gain for gain in options[0] if isinstance(gain, Tensor)]
+        ctx.save_for_backward(*gains, *tables, *kept)
+        ctx.name, ctx.heads, ctx.counts = name, heads, (len(gains), count, len(tables))
+        ctx.options = ([None] * turned, *options[1:]) if gains else options
         return (*outs, *xs[2:])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
-        saved = list(ctx.saved_tensors)
-        tables, ys = saved[: ctx.tabled], saved[ctx.tabled :]
-        found: list[Tensor | None] = [*run(ctx.op, list(dys), ys, tables, *ctx.options)]
-        found += [None] * (ctx.count + ctx.tabled - len(found))
+        (gained, count, tabled), saved = ctx.counts, list(ctx.saved_tensors)
+        gains, tables, kept = saved[:gained], saved[gained : gained + tabled], saved[gained + tabled :]
+        seen = split(kept[0], ctx.heads)[:2] if kept and ctx.heads and ctx.name != "rotate" else kept
+        options = (gains, *ctx.options[1:]) if gains else ctx.options
+        op = f"{ctx.name}_{'join' if ctx.heads else 'back'}"
+        found: list[Tensor | None] = [*run(op, list(dys), seen, tables, *options)]
+        found += [None] * (count + tabled - len(found))
         wanted = ctx.needs_input_grad[3:]
         return None, None, None, *(gradient if want else None for gradient, want in zip(found, wanted, strict=True))

@@ -120,7 +120,7 @@ def launch(
         chosen = settings(xs, tables, bool(ys), bool(gains), bool(copied), *flags)
         still = [x.shape[2] for x in xs[len(prefixes) :]]
         shared = len(prefixes) if len(tables) < len(prefixes) else 0
-        plan = PLANS[key] = _planned(chosen, groups, [*prefixes, *still], trailing, shared)
+        plan = _planned(chosen, groups, [*prefixes, *still], trailing, shared)
     sums = plan.room(tables, trailing) if ys else []
     parts = [part for whole in sums for part in whole] or each
     tensors = list(zip(*groups, parts + parts[-1:] * copied, strict=True))
@@ -129,6 +129,7 @@ def launch(
             plan.run(kernel, tensors)
     else:
         plan.run(kernel, tensors)
+    PLANS[key] = plan
     return sums
 
 

@@ -89,8 +89,16 @@ def dispatched(work: Work, *, rounds: int = 15, inner: int = 10) -> float:
 
 
 def in_turn(*works: Work, rounds: int = 15, warm: int = 3, inner: int = 1, where: str | None = None) -> list[float]:
-    """The medians of several, each of `inner` calls in a row. They take turns, forth and back, so that a busy machine is
-    busy for all of them."""
+    """The medians of several, each of `inner` calls in a row."""
+    return [
+        statistics.median(column) for column in rounds_in_turn(*works, rounds=rounds, warm=warm, inner=inner, where=where)
+    ]
+
+
+def rounds_in_turn(
+    *works: Work, rounds: int = 15, warm: int = 3, inner: int = 1, where: str | None = None
+) -> list[list[float]]:
+    """The times of several in each round. They take turns, forth and back, so that a busy machine is busy for all."""
     once = _by_events if (where or device()) == "cuda" else _by_clock
     for work in works * warm:
         work()
@@ -98,7 +106,7 @@ def in_turn(*works: Work, rounds: int = 15, warm: int = 3, inner: int = 1, where
     for turn in range(rounds):
         for i in range(len(works))[:: 1 - 2 * (turn % 2)]:
             times[i].append(once(works[i], inner))
-    return [statistics.median(column) for column in times]
+    return times
 
 
 def _by_clock(work: Work, inner: int) -> float:

@@ -6,6 +6,7 @@ is eager work in a CUDA graph: what the device does, where eager work may wait f
 
 import contextlib
 import functools
+import statistics
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.lab.bench.clock import captured, device, in_turn, peak, resident
+from ropewalk.lab.bench.clock import Work, captured, device, peak, resident, rounds_in_turn
 from ropewalk.lab.bench.contenders import Make, Setting, contenders
 from ropewalk.lab.bench.job import Job, Refused, Row, select
 
@@ -42,7 +43,12 @@ class Contender:
         if mode == "compiled":
             self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
         self.memory = peak(self._train, above=before)
-        self.train, self.infer = (captured(self._train), captured(self._infer)) if capturable else (self._train, self._infer)
+        self.train: Work = self._train
+        self.infer: Work = self._infer
+        if capturable:
+            self.train = captured(self._train)
+            self.model.eval()
+            self.infer = captured(self._infer)
 
     def _train(self) -> None:
         """One step."""
@@ -94,8 +100,9 @@ class Field:
             for contender in (other, base):
                 contender.model.train(training)
             works = getattr(other, name), getattr(base, name)
-            ms, base_ms = in_turn(*works, rounds=self.setting.rounds, inner=self.setting.inner)
-            row |= {f"{name} ms": ms, f"{name} ms ratio": ms / base_ms}
+            mine, theirs = rounds_in_turn(*works, rounds=self.setting.rounds, inner=self.setting.inner)
+            low, ratio, high = statistics.quantiles([a / b for a, b in zip(mine, theirs, strict=True)], n=4)
+            row |= {f"{name} ms": statistics.median(mine), f"{name} ms ratio": ratio, f"{name} spread": (high - low) / 2}
         if other.memory is not None and base.memory is not None:
             row |= {"train GB": other.memory, "train GB ratio": other.memory / base.memory}
         return row

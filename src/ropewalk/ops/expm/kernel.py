@@ -13,9 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST = 64
-"""The largest block that fits into registers."""
-
 
 @triton.jit
 def times(a, b):

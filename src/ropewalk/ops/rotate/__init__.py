@@ -13,7 +13,8 @@ Gains = Sequence[Tensor | None]
 
 def suits(x: Tensor, angles: list[Tensor], gains: Gains, interleaved: bool, prefixes: Sequence[int]) -> bool:
     """Whether q and k have as many pairs, and either all have gains that do not learn, shaped like their angles, or none."""
-    if angles[0].shape[-1] != angles[-1].shape[-1]:
+    pairs = angles[0].shape[-1]
+    if pairs != angles[-1].shape[-1] or 2 * pairs > x.shape[-1]:
         return False
     if all(gain is None for gain in gains):
         return True
@@ -21,12 +22,12 @@ def suits(x: Tensor, angles: list[Tensor], gains: Gains, interleaved: bool, pref
 
 
 def _known(gain: Tensor | None, angle: Tensor) -> bool:
-    if gain is None or not gain.is_cuda or gain.dtype not in DTYPES:
+    if gain is None or gain.device != angle.device or gain.dtype not in DTYPES:
         return False
     return gain.shape == angle.shape and not gain.requires_grad
 
 
-_rotate = Turning("rotate", "Tensor?[] gains, bool interleaved, SymInt[] prefixes", rotate_reference, suits)
+_rotate = Turning("rotate", 1, "Tensor?[] gains, bool interleaved, SymInt[] prefixes", rotate_reference, suits)
 
 
 def rotate(
@@ -35,7 +36,8 @@ def rotate(
     """Rotate each x (B H N D) by its angle ([B] h n P), h dividing H and N = prefix + n.
 
     Pair i is channels (2i, 2i + 1) when interleaved and (i, i + P) otherwise. Channels from 2P on and the first
-    `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x.
+    `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x. The kernel
+    is not differentiable twice.
     """
     return _rotate(xs, angles, list(gains), interleaved, list(prefixes))
 

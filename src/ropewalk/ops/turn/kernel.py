@@ -1,12 +1,13 @@
 """Turns of blocks as one Triton kernel each way, for q and k together, on tensor cores.
 
 A program owns the matrices of one token and one head of a table, laid out as one matrix M of the whole head (its blocks on
-the diagonal, ones where nothing is turned), and multiplies by it its share of the samples and of the heads that the table's
-head serves: one matrix product of many rows. Inputs of 16 bits meet M as two numbers of 16 bits, hi + lo, which leaves an
-error far below the rounding of the output; inputs of 32 bits are multiplied in full.
+the diagonal, ones where no block is), and multiplies by it its share of the samples and of the heads that the table's head
+serves: one matrix product of many rows. Inputs of 16 bits meet M as two numbers of 16 bits, hi + lo, which leaves an error
+far below the rounding of the output; inputs of 32 bits are multiplied in full. What is not finite spreads over its head.
 
-Backward needs outputs, not inputs, as long as M is orthogonal. With y = M x, dL/dx = Mᵀ dL/dy, and dL/dM, the sum over the
-batch of dL/dy xᵀ, is (Σ dL/dy yᵀ) M, because x = Mᵀ y.
+Backward: dL/dx = Mᵀ dL/dy, and dL/dM is the sum of dL/dy xᵀ over the batch, for any M. It needs inputs, not outputs: M x is
+kept for attention, and x too, because it lies in one projection with v. From outputs, dL/dM = (Σ dL/dy yᵀ) M would cost
+another product, hold for orthogonal M alone, and lose the bits that y was rounded by.
 """
 
 import triton
@@ -16,20 +17,30 @@ from torch import Tensor
 from ropewalk.ops.fused import room
 from ropewalk.ops.launch import Settings, joined, launch, owner, power, summed
 
-TILES = {(128, 2, False): (64, 8, 3), (128, 4, False): (32, 8, 2), (128, 2, True): (32, 8, 2), (128, 4, True): (16, 8, 1)}
-"""Rows of x that meet a matrix at a time, warps, and stages of loading ahead, by width, bytes and whether matrices learn."""
+TILES = {
+    (64, 2, False): (64, 4, 3),
+    (64, 2, True): (64, 4, 3),
+    (64, 4, False): (32, 4, 2),
+    (64, 4, True): (32, 4, 2),
+    (128, 2, False): (64, 8, 2),
+    (128, 2, True): (32, 8, 2),
+    (128, 4, False): (16, 8, 1),
+    (128, 4, True): (16, 8, 1),
+}
+"""Rows of x that meet a matrix at a time, warps, and stages of loading ahead, by width, bytes and whether matrices learn.
+
+Up to a width of 64 they need 48 KiB of the memory of a multiprocessor, 96 KiB on Hopper; up to 128, 96 KiB.
+"""
 
 
 @triton.jit
-def load_matrix(matrix, place, size: tl.constexpr, channels: tl.constexpr, width: tl.constexpr, transposed: tl.constexpr):
+def load_matrix(matrix, size: tl.constexpr, channels: tl.constexpr, width: tl.constexpr, transposed: tl.constexpr):
     """The matrix of the whole head, or its transpose."""
     i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
     row, column = (j, i) if transposed else (i, j)
-    turned = i * 0 + place >= 0
-    inside = (i // size == j // size) & (i < channels) & (j < channels) & turned
+    inside = (i // size == j // size) & (i < channels) & (j < channels)
     blocks = tl.load(matrix + (row // size) * size * size + (row % size) * size + column % size, mask=inside, other=0.0)
-    still = (i == j) & ((i >= channels) | (turned == 0))
-    return tl.where(still, 1.0, blocks.to(tl.float32))
+    return tl.where((i == j) & (i >= channels), 1.0, blocks.to(tl.float32))
 
 
 @triton.jit
@@ -63,26 +74,29 @@ def turn_side(
     token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)
     token = token.to(tl.int64)
     place = token - prefix
-    matrix += sample * m_steps[0] + head * m_steps[1] + place * m_steps[2]
-    factor = load_matrix(matrix, place, size, size * groups, width, not back)
-    total = tl.zeros((width, width), tl.float32)
-    for start in range(first, last, rows):
-        at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
-        given = tl.load(x + at, mask=mask, other=0.0)
+    if place < 0:
+        for start in range(first, last, rows):
+            at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
+            given = tl.load(x + at, mask=mask, other=0.0)
+            at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
+            tl.store(out + at, given, mask=mask)
+    else:
+        matrix += sample * m_steps[0] + head * m_steps[1] + place * m_steps[2]
+        factor = load_matrix(matrix, size, size * groups, width, not back)
+        total = tl.zeros((width, width), tl.float32)
+        for start in range(first, last, rows):
+            at, mask = item_rows(start, last, sample, head, token, group, x_steps, depth, width, rows)
+            given = tl.load(x + at, mask=mask, other=0.0)
+            if wanted:
+                at, mask = item_rows(start, last, sample, head, token, group, y_steps, depth, width, rows)
+                total = tl.dot(tl.trans(given), tl.load(y + at, mask=mask, other=0.0), total, input_precision="ieee")
+            at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
+            tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
         if wanted:
-            at, mask = item_rows(start, last, sample, head, token, group, y_steps, depth, width, rows)
-            total = tl.dot(tl.trans(given), tl.load(y + at, mask=mask, other=0.0), total, input_precision="ieee")
-        at, mask = item_rows(start, last, sample, head, token, group, out_steps, depth, width, rows)
-        tl.store(out + at, product(given, factor).to(out.dtype.element_ty), mask=mask)
-    if wanted:
-        if out.dtype.element_ty == tl.float32:
-            total = tl.dot(total, factor, input_precision="ieee")
-        else:
-            total = tl.dot(total, factor, input_precision="tf32x3")
-        i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
-        inside = (i // size == j // size) & (i < size * groups) & (j < size * groups) & (i * 0 + place >= 0)
-        at = ((row * heads + head) * (tokens - prefix) + place) * groups + i // size
-        tl.store(sums + at * size * size + (i % size) * size + j % size, total, mask=inside)
+            i, j = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+            inside = (i // size == j // size) & (i < size * groups) & (j < size * groups)
+            at = ((row * heads + head) * (tokens - prefix) + place) * groups + i // size
+            tl.store(sums + at * size * size + (i % size) * size + j % size, total, mask=inside)
 
 
 @triton.jit
@@ -107,7 +121,7 @@ def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) ->
 
 
 def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """Gradients of xs, and, if outputs ys are given, of orthogonal matrices."""
+    """Gradients of xs, and, if those are given, here as ys, of matrices."""
     dxs = [room(dy) for dy in dys]
     return dxs + summed(launch(turn_kernel, settings, dys, dxs, ys, matrices, prefixes, True, trailing=3), matrices)
 
@@ -127,5 +141,5 @@ def turn_join(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefi
 def settings(xs, matrices, wanted, gained, copied, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
-    rows, warps, stages = TILES.get((width, xs[0].element_size(), wanted), (64, 4, 3))
+    rows, warps, stages = TILES[max(width, 64), xs[0].element_size(), wanted]
     return Settings((depth, size, groups, width, rows, back, wanted, copied), 1, 1024, warps, stages)
