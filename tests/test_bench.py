@@ -692,7 +692,7 @@ def test_an_interrupted_run_says_what_it_has(capsys, suite, tmp_path, done):
     ("words", "reason"),
     [
         (["opps"], "no suite is named opps; there are ops, lengths, steps, cpu"),
-        (["ops", "--modes", "eger"], "no mode is named eger; there are eager, captured, compiled"),
+        (["ops", "--modes", "eger"], "no mode is named eger; there are eager, captured, compiled, compiled and captured"),
         (["ops", "--names", "rotat"], "no row is named rotat; there are plain copy, rotate, sphere, turn"),
         (["ops", "--out", "a.txt"], "--out must be a file that ends in .json, got a.txt"),
         (["lengths", "--names", "plain op", "--out", "file/a.json"], "file/a.json cannot be written: "),

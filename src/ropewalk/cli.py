@@ -130,8 +130,8 @@ def bench(
     Args:
         suites: Of ops, lengths, steps and cpu; all by default. Without a GPU, shapes are small and say little.
         names: Rows of these names alone, or of names that begin so before a comma: axial, timm, "axial, learned".
-        modes: Of the steps: eager, captured (in a CUDA graph, on a GPU), compiled; all by default. Without a GPU, "compiled"
-            is traced, not optimised.
+        modes: Of the steps: eager, compiled, and on a GPU captured (in a CUDA graph) and "compiled and captured"; all by
+            default. Without a GPU, "compiled" is traced, not optimised.
         out: A file for what is measured; it is written anew after each row. A picture of the steps lies beside it.
         json: Print one JSON document and nothing else.
     """

@@ -1,7 +1,7 @@
 """A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
 
 Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns. Captured
-is eager work in a CUDA graph: what the device does, where eager work may wait for Python to launch it.
+is the same work in a CUDA graph: what the device does, where it may wait for Python to launch it otherwise.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ropewalk.lab.bench.clock import Work, captured, device, peak, resident, rou
 from ropewalk.lab.bench.contenders import Make, Setting, contenders
 from ropewalk.lab.bench.job import Job, Refused, Row, select
 
-MODES = ("eager", "captured", "compiled")
+MODES = ("eager", "captured", "compiled", "compiled and captured")
 # Dynamo counts the graphs of all contenders as recompilations of one forward pass, and beyond 8 runs it eagerly.
 GRAPHS = 10_000
 
@@ -37,10 +37,10 @@ class Contender:
         self.model = make(setting).to(device())
         self.images = torch.randn(setting.batch, 3, *setting.size, device=device())
         self.labels = torch.randint(setting.classes, (setting.batch,), device=device())
-        capturable = mode == "captured" and device() == "cuda"
+        capturable = "captured" in mode
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True, capturable=capturable)
         self.stream = self._stream()
-        if mode == "compiled":
+        if "compiled" in mode:
             self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
         self.memory = peak(self._train, above=before)
         self.train: Work = self._train
@@ -88,7 +88,7 @@ class Field:
 
     def measure(self, make: Make) -> Row:
         """A contender beside the base."""
-        with every_graph() if self.mode == "compiled" else contextlib.nullcontext():
+        with every_graph() if "compiled" in self.mode else contextlib.nullcontext():
             return self._beside(self.base, Contender(self.setting, make, self.mode))
 
     def _beside(self, base: Contender, other: Contender) -> Row:

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from ropewalk.lab.plots.page import SMALL, legend_style, page, plain
 from ropewalk.lab.plots.theme import Theme, look_of
 
-COLOURS = {"eager": "row", "captured": "frame", "compiled": "column"}
+COLOURS = {"eager": "row", "captured": "frame", "compiled": "column", "compiled and captured": "place"}
 PANELS = {"train ms ratio": "training step", "infer ms ratio": "inference"}
-APART = 0.28  # rows between the modes of an encoding
+APART = 0.22  # rows between the modes of an encoding
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -33,7 +33,7 @@ def cost(document: Mapping[str, Any], *, theme: str = "light") -> Figure:
     left.set_yticks(range(len(names)), names)
     right.tick_params(left=False)
     left.set_ylim(len(names) - 0.5, -0.5)
-    made.figure.legend(*left.get_legend_handles_labels(), loc="outside lower right", ncols=3, **legend_style(look))
+    made.figure.legend(*left.get_legend_handles_labels(), loc="outside lower right", ncols=4, **legend_style(look))
     return made.figure
 
 
