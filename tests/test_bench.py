@@ -761,6 +761,7 @@ def test_a_document_without_steps_has_no_figure():
 
 def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
+    monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
     page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
     assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(speed.TABLES)
     assert "{{" not in page
@@ -771,6 +772,7 @@ def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
 
 def test_the_page_has_what_was_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
+    monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
     speed.RESULTS.write_text(json.dumps(synthetic() | {"finished": False}))
     page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
     assert "Measured on one NVIDIA H200, 2026-11-15, with torch 2.11.0. The run was stopped before its end" in page

@@ -11,7 +11,7 @@ from ropewalk.lab.plots.theme import Theme, look_of
 
 COLOURS = {"eager": "row", "captured": "frame", "compiled": "column", "compiled and captured": "place"}
 PANELS = {"train ms ratio": "training step", "infer ms ratio": "inference"}
-APART = 0.22  # rows between the modes of an encoding
+APART, MARGIN = 0.16, 0.1  # inches between the modes of an encoding, and around them
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -24,7 +24,8 @@ def cost(document: Mapping[str, Any], *, theme: str = "light") -> Figure:
     names = list(dict.fromkeys(row["name"] for row in rows))
     below = f"{document['machine']['device']}, torch {document['versions']['torch']}, {document['date']}{_model(document)}"
     title = "What an encoding costs a ViT: time over that of the same model with none"
-    made = page(7.2, 1.0 + 0.46 * len(names), look, title=title, below=below)
+    modes = len({row["mode"] for row in rows})
+    made = page(7.2, 1.0 + (MARGIN + APART * modes) * len(names), look, title=title, below=below)
     left, right = made.figure.subplots(1, 2, sharey=True)
     for axes, (key, label) in zip((left, right), PANELS.items(), strict=True):
         _panel(axes, rows, names, key, look)
@@ -52,7 +53,7 @@ def _panel(axes: Axes, rows: Rows, names: Sequence[str], key: str, look: Theme) 
     axes.set_xlim(low - 0.05 * room, high + 0.24 * room)
     modes = list(dict.fromkeys(row["mode"] for row in rows))
     for i, mode in enumerate(modes):
-        shift = (i - (len(modes) - 1) / 2) * APART
+        shift = (i - (len(modes) - 1) / 2) * APART / (MARGIN + APART * len(modes))
         colour = look.of_axis(COLOURS[mode])
         for row in (row for row in rows if row["mode"] == mode):
             _mark(axes, row, names.index(row["name"]) + shift, key, colour, look)
