@@ -22,6 +22,7 @@ import links
 import overview
 import papers
 import ropewalk as rw
+import speed
 from ropewalk.lab.plots import THEMES
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +53,7 @@ def write(pages: Path) -> None:
         told = pool.submit(papers.write, pages)
         drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
         handwritten.write(pages)
+        speed.draw(pages)
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

@@ -1,11 +1,33 @@
-"""Small tensors, several test processes: one thread each is fastest."""
+"""Small tensors, several test processes: one thread each is fastest. Without a GPU, Triton's kernels are interpreted."""
+
+import os
 
 import pytest
 import torch
 
 import drawn
+import turns
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def unwritten_is_nan():
+    """Memory that nobody has written to is NaN, so that a kernel that leaves some out is found."""
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def few_programs(monkeypatch):
+    """The interpreter takes its time for each program: where it is not their number that is tested, it gets few."""
+    if not torch.cuda.is_available():
+        turns.in_programs(monkeypatch, "turn", 1)
 
 
 @pytest.fixture

@@ -336,6 +336,43 @@ class WrongOnlyInBatches(rw.Mixed):
         return replace(code, q_angle=code.q_angle[:, :1].expand_as(code.q_angle)) if layered else code
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValuesTurned(rw.Rotation):
+    def qkv(self, x, heads):
+        q, k, v = super().qkv(x, heads)
+        return q, k, self.k(v)
+
+
+@rejected_by(testing.check_views, **SMALL)
+class TurnsValuesOfProjections(rw.Mixed):
+    def encode(self, q, k):
+        return ValuesTurned(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NowhereInPlace(rw.Rotation):
+    def qk_(self, q, k):
+        return self.qk(q, k)
+
+
+@rejected_by(testing.check_views, **SMALL)
+class TurnsNothingInPlace(rw.Mixed):
+    def encode(self, q, k):
+        return NowhereInPlace(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LastLayerFirst(rw.Rotation):
+    def unbind(self):
+        return super().unbind()[::-1]
+
+
+@rejected_by(testing.check_layers, **SMALL)
+class UnbindsBackwards(rw.Mixed):
+    def encode(self, q, k):
+        return LastLayerFirst(**vars(super().encode(q, k)))
+
+
 @rejected_by(testing.check_layers, testing.check_gradients, **SMALL, layers=3)
 class UsesLayerZero(rw.Mixed):
     """Every layer turns by the first layer's parameters; the others never learn."""

@@ -20,7 +20,7 @@ from ropewalk.encodings import REGISTRY
 
 CLASSES = [kind.__name__ for kind in REGISTRY.values()]
 CODES = ["Basis", "Bias", "Chain", "Code", "ContentBias", "Offset", "Rotation", "Sphere", "Turn"]
-REST = ["Encoding", "Traits", "attend", "chain", "create", "names", "validate"]
+REST = ["Encoding", "Traits", "attend", "attend_qkv", "chain", "create", "names", "validate"]
 
 FILES = sorted(path.stem for path in Path(rw.__file__).with_name("encodings").glob("*.py") if path.stem != "__init__")
 # How an op is computed is no public matter: its package says what it does.
@@ -84,7 +84,8 @@ def test_everything_public_says_what_it_is(name):
 @pytest.mark.parametrize("kind", [value for value in vars(rw).values() if inspect.isclass(value)])
 def test_every_public_method_says_what_it_does(kind):
     for name, method in inspect.getmembers(kind, inspect.isfunction):
-        assert name.startswith("_") or inspect.getdoc(method), f"{kind.__name__}.{name} has no docstring"
+        ours = method.__module__.startswith("ropewalk") and not name.startswith("_")  # transformers adds to every nn.Module
+        assert not ours or inspect.getdoc(method), f"{kind.__name__}.{name} has no docstring"
 
 
 @pytest.mark.parametrize("kind", REGISTRY.values(), ids=lambda kind: kind.name)

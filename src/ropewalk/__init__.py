@@ -3,6 +3,7 @@
 from ropewalk import positions as positions
 from ropewalk import spectra as spectra
 from ropewalk.attention import attend as attend
+from ropewalk.attention import attend_qkv as attend_qkv
 from ropewalk.code import Basis as Basis
 from ropewalk.code import Bias as Bias
 from ropewalk.code import Chain as Chain

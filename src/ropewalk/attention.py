@@ -38,13 +38,46 @@ def attend(
     A query that may look at nothing gets zeros.
     """
     code = Code() if code is None else code
-    if kernel not in ("auto", "sdpa", "flex"):
-        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
     if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
+    return _attend(*code.qk(q, k), v, code, mask, causal, scale, dropout, kernel)
+
+
+def attend_qkv(
+    x: Tensor,
+    heads: int,
+    code: Code | None = None,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    kernel: str = "auto",
+) -> Tensor:
+    """`attend` of one projection x (B, N, H + 2 h, D) of q with H = `heads`, k and v, whose gradient is written in one pass.
+
+    The result is (B, H, N, D).
+    """
+    code = Code() if code is None else code
+    return _attend(*code.qkv(x, heads), code, mask, causal, scale, dropout, kernel)
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    code: Code,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    dropout: float,
+    kernel: str,
+) -> Tensor:
+    """Attention of q and k that the code has turned."""
+    if kernel not in ("auto", "sdpa", "flex"):
+        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
-    q, k = code.qk(q, k)
     if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code)):
         if dropout:
             raise ValueError("flex attention has no dropout: use kernel='sdpa'")

@@ -116,7 +116,44 @@ def draw_figures(
     return 0
 
 
-VERBS: dict[str, Callable[..., int]] = {"list": list_encodings, "show": show, "check": check, "draw": draw_figures}
+def bench(
+    suites: tuple[str, ...] = (),
+    /,
+    *,
+    names: tuple[str, ...] = (),
+    modes: tuple[str, ...] = (),
+    out: str = "out/bench.json",
+    json: bool = False,
+) -> int:
+    """Measure what encodings cost on this machine, beside a plain copy, the same model with none, and peers.
+
+    Args:
+        suites: Of ops, lengths, steps and cpu; all by default. Without a GPU, shapes are small and say little.
+        names: Rows of these names alone, or of names that begin so before a comma: axial, timm, "axial, learned".
+        modes: Of the steps: eager, compiled, and on a GPU captured (in a CUDA graph) and "compiled and captured"; all by
+            default. Without a GPU, "compiled" is traced, not optimised.
+        out: A file for what is measured; it is written anew after each row. A picture of the steps lies beside it.
+        json: Print one JSON document and nothing else.
+    """
+    from ropewalk.lab import benching
+
+    console = _console(stderr=json)
+    document, written = benching.measure(suites, Path(out), console, names=names, modes=modes)
+    if json:
+        _document(document)
+    else:
+        for path in written:
+            print(path)
+    return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "list": list_encodings,
+    "show": show,
+    "check": check,
+    "draw": draw_figures,
+    "bench": bench,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -36,6 +37,15 @@ class Code:
         """Act on queries (B H N D) and keys (B h M D)."""
         return self.q(q), self.k(k)
 
+    def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As `qk`, where q and k lie, for inference; where there is a kernel for it, without room for others."""
+        for x, turned in zip((q, k), self.qk(q, k), strict=True):
+            if turned.requires_grad and torch.is_grad_enabled():
+                raise RuntimeError("q and k cannot be turned in place where gradients are asked for: use torch.no_grad()")
+            if turned is not x:
+                x.copy_(turned)
+        return q, k
+
     def q(self, q: Tensor) -> Tensor:
         """Act on queries (B H N D) alone."""
         self._one_layer()
@@ -45,6 +55,15 @@ class Code:
         """Act on keys (B h M D) alone."""
         self._one_layer()
         return k
+
+    def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Act on q (B H N D) and k (B h N D) of one projection x (B N H+h+h D) with H = `heads`; v (B h N D) comes as it is.
+
+        As splitting x and `qk`, in one pass where there is a kernel for it.
+        """
+        rest = kv_heads(x, heads)
+        q, k, v = (part.transpose(1, 2) for part in x.split_with_sizes([heads, rest, rest], 2))
+        return *self.qk(q, k), v
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
         """What is added to the logits after their scaling, (B H N M) or broadcastable to it; None adds nothing."""
@@ -84,16 +103,33 @@ class Code:
     def __getitem__(self, layer: int) -> "Code":
         """The code of one layer. Its `tokens` is the identity, so that no offset is added twice."""
         layer = self._layer_index(layer)
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        changes: dict[str, Any] = {name: value[layer] for name, value in values.items() if isinstance(value, Tensor)}
+        changes: dict[str, Any] = {name: table[layer] for name, table in self._layered().items()}
         return replace(self, layers=None, **changes)
 
-    def _layer_index(self, layer: int) -> int:
+    def unbind(self) -> "tuple[Code, ...]":
+        """The codes of all layers, each doing what code[i] does; going back, their gradients are put together in one pass.
+
+        What all layers need is computed at once: of a `Sphere`, the matrices, so that its layers are a `Turn` each.
+        """
+        parts = {name: table.unbind(0) for name, table in self._layered().items()}
+        every: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(self._count())]
+        return tuple(replace(self, layers=None, **changes) for changes in every)
+
+    def _layered(self) -> dict[str, Tensor]:
+        """Tensors that have an axis for layers."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _count(self) -> int:
         if self.layers is None:
             raise TypeError("this code has no layers to choose from: its encoding was made without layers=")
-        if not -self.layers <= layer < self.layers:
-            raise IndexError(f"layer {layer} of a code of {self.layers} layers")
-        return layer % self.layers
+        return self.layers
+
+    def _layer_index(self, layer: int) -> int:
+        count = self._count()
+        if not -count <= layer < count:
+            raise IndexError(f"layer {layer} of a code of {count} layers")
+        return layer % count
 
     def _fits(self, side: str, rows: int, heads: int) -> bool:
         """Whether a table with rows for so many heads serves `heads` heads; keys may come repeated for each query."""
@@ -125,6 +161,16 @@ class Offset(Code):
     def __getitem__(self, layer: int) -> Code:
         self._layer_index(layer)
         return Code(q_prefix=self.q_prefix, k_prefix=self.k_prefix)
+
+    def unbind(self) -> tuple[Code, ...]:
+        return tuple(self[layer] for layer in range(self._count()))
+
+
+def kv_heads(x: Tensor, heads: int) -> int:
+    """h of a projection (B N H+h+h D) with H = `heads`."""
+    if x.ndim != 4 or not 0 < heads < x.shape[2] or (x.shape[2] - heads) % 2:
+        raise ValueError(f"a projection must be (B, N, H + 2 h, D) with H = {heads}, got {tuple(x.shape)}")
+    return (x.shape[2] - heads) // 2
 
 
 def batch_of(lead: Sequence[int]) -> int | None:

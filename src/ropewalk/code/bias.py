@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -103,10 +103,8 @@ class Bias(Added):
         entry = key.long() + (query & key).long()
         return torch.where(query | key, self.prefix[head, entry], bias)
 
-    def __getitem__(self, layer: int) -> Code:
-        layer = self._layer_index(layer)
-        prefix = None if self.prefix is None else self.prefix[layer]
-        return replace(self, layers=None, table=self.table[layer], prefix=prefix)
+    def _layered(self) -> dict[str, Tensor]:
+        return {"table": self.table} if self.prefix is None else {"table": self.table, "prefix": self.prefix}
 
     def _check(self, **xs: Tensor) -> None:
         self._one_layer()

@@ -69,6 +69,12 @@ class Chain(Code):
             q, k = code.qk(q, k)
         return q, k
 
+    def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._one_layer()
+        for code in self.codes:
+            code.qk_(q, k)
+        return q, k
+
     def q(self, q: Tensor) -> Tensor:
         self._one_layer()
         for code in self.codes:
@@ -123,6 +129,10 @@ class Chain(Code):
     def __getitem__(self, layer: int) -> Code:
         layer = self._layer_index(layer)
         return replace(self, layers=None, codes=tuple(code[layer] for code in self.codes))
+
+    def unbind(self) -> tuple[Code, ...]:
+        every = [code.unbind() for code in self.codes]
+        return tuple(replace(self, layers=None, codes=tuple(code[i] for code in every)) for i in range(self._count()))
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included, if the chain does nothing but turn."""

@@ -1,6 +1,7 @@
 """Codes that turn q and k by matrices that depend on the position."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import ops
-from ropewalk.code.base import Code, batch_of, or_any
+from ropewalk.code.base import Code, batch_of, kv_heads, or_any
 from ropewalk.tree import STATIC
 
 
@@ -26,8 +27,12 @@ class Rotary(Code, ABC):
         return True
 
     @abstractmethod
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         """Apply the op to the tensors named "q" and "k"."""
+
+    @abstractmethod
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Apply the op to q and k of a projection."""
 
     @abstractmethod
     def _turns(self, side: str) -> Tensor:
@@ -45,6 +50,17 @@ class Rotary(Code, ABC):
         q, k = self._checked(q=q, k=k)
         return q, k
 
+    def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(q=q.shape, k=k.shape)
+        self._turn({"q": q, "k": k}, in_place=True)
+        return q, k
+
+    def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        rest = kv_heads(x, heads)
+        batch, tokens, _, depth = x.shape
+        self._check(q=(batch, heads, tokens, depth), k=(batch, rest, tokens, depth))
+        return self._turn_qkv(x, heads)
+
     def q(self, q: Tensor) -> Tensor:
         return self._checked(q=q)[0]
 
@@ -52,16 +68,18 @@ class Rotary(Code, ABC):
         return self._checked(k=k)[0]
 
     def _checked(self, **xs: Tensor) -> list[Tensor]:
-        self._one_layer()
-        for side, x in xs.items():
-            *lead, heads, tokens = self._table(side).shape[: -self.trailing]
-            batch, tokens = batch_of(lead), tokens + getattr(self, f"{side}_prefix")
-            right = x.ndim == 4 and x.shape[-2:] == (tokens, self.head_dim)
-            right = right and (batch is None or x.shape[0] == batch) and self._fits(side, heads, x.shape[1])
-            if not right:
-                shape = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
-                raise ValueError(f"{side} must be {shape}, got {tuple(x.shape)}")
+        self._check(**{side: x.shape for side, x in xs.items()})
         return self._turn(xs)
+
+    def _check(self, **shapes: Sequence[int]) -> None:
+        self._one_layer()
+        for side, shape in shapes.items():
+            *lead, heads, tokens = self._table(side).shape[: -self.trailing]
+            batch, tokens = batch_of(lead), tokens + (self.q_prefix if side == "q" else self.k_prefix)
+            right = len(shape) == 4 and shape[2] == tokens and shape[3] == self.head_dim
+            if not (right and (batch is None or shape[0] == batch) and self._fits(side, heads, shape[1])):
+                wanted = f"({or_any(batch)}, {self._wanted(side, heads)}, {tokens}, {self.head_dim})"
+                raise ValueError(f"{side} must be {wanted}, got {tuple(shape)}")
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included. Slow and obvious: for tests."""
@@ -95,11 +113,19 @@ class Rotation(Rotary):
     k_gain: Tensor | None = None
     interleaved: bool = field(metadata=STATIC)
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         angles = [self._table(side) for side in xs]
-        gains = [getattr(self, f"{side}_gain") for side in xs]
-        prefixes = self._prefixes(xs)
-        return ops.rotate(list(xs.values()), angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        gains = [self.q_gain if side == "q" else self.k_gain for side in xs]
+        given, prefixes = list(xs.values()), self._prefixes(xs)
+        if not in_place:
+            return ops.rotate(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        ops.rotate_(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        return given
+
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        angles, gains = [self._table("q"), self._table("k")], [self.q_gain, self.k_gain]
+        prefixes = [self.q_prefix, self.k_prefix]
+        return ops.rotate_qkv(x, heads, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
 
     def _turns(self, side: str) -> Tensor:
         angle, gain = self._table(side), getattr(self, f"{side}_gain")
@@ -124,9 +150,28 @@ class Sphere(Rotary):
     q_angle: Tensor  # ([L] [B] h n T A)
     k_angle: Tensor | None = None
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        angles = [self._table(side) for side in xs]
-        return ops.sphere(list(xs.values()), angles, prefixes=self._prefixes(xs))
+    def turn(self) -> "Turn":
+        """The same as a turn by matrices, of all layers in one go."""
+        k_matrix = None if self.k_angle is None else ops.sphere(self.k_angle)
+        return Turn(
+            layers=self.layers,
+            q_prefix=self.q_prefix,
+            k_prefix=self.k_prefix,
+            q_heads=self.q_heads,
+            k_heads=self.k_heads,
+            head_dim=self.head_dim,
+            q_matrix=ops.sphere(self.q_angle),
+            k_matrix=k_matrix,
+        )
+
+    def unbind(self) -> tuple[Code, ...]:
+        return self.turn().unbind()
+
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
+        return self.turn()._turn(xs, in_place=in_place)
+
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.turn()._turn_qkv(x, heads)
 
     def _turns(self, side: str) -> Tensor:
         angle = self._table(side)
@@ -152,9 +197,16 @@ class Turn(Rotary):
     q_matrix: Tensor  # ([L] [B] h n G b b)
     k_matrix: Tensor | None = None
 
-    def _turn(self, xs: dict[str, Tensor]) -> list[Tensor]:
-        matrices = [self._table(side) for side in xs]
-        return ops.turn(list(xs.values()), matrices, prefixes=self._prefixes(xs))
+    def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
+        given, matrices, prefixes = list(xs.values()), [self._table(side) for side in xs], self._prefixes(xs)
+        if not in_place:
+            return ops.turn(given, matrices, prefixes=prefixes)
+        ops.turn_(given, matrices, prefixes=prefixes)
+        return given
+
+    def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        matrices = [self._table("q"), self._table("k")]
+        return ops.turn_qkv(x, heads, matrices, prefixes=[self.q_prefix, self.k_prefix])
 
     def _turns(self, side: str) -> Tensor:
         matrix = self._table(side)

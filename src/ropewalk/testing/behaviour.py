@@ -173,6 +173,10 @@ def check_layers(encoding: Encoding) -> None:
             close(whole[layer], Logits(alone).at(p), f"layer {layer} of three and alone")
             tokens = Logits(deep).tokens(6)
             close(code[layer].tokens(tokens), tokens, "tokens before and after a single layer's code", atol=0.0)
+        logits = Logits(deep)
+        q, k = logits.split(tokens, "to_q", logits.heads), logits.split(tokens, "to_k", logits.kv_heads)
+        for layer, own in enumerate(code.unbind()):
+            close(logits.attend(own, q, k), logits.attend(code[layer], q, k), f"code.unbind()[{layer}] and code[{layer}]")
     q = torch.zeros(2, encoding.heads, 6, encoding.head_dim)
     refused(lambda: code.qk(q, q), TypeError, "q and k for a code of three layers at once")
     refused(lambda: code[3], IndexError, "layer 3 of three")
@@ -212,6 +216,14 @@ def check_views(encoding: Encoding) -> None:
     close(fused, before, "q and k before and after", atol=0.0)
     close(code.q(q), code.qk(q, k)[0], "q alone and with k", atol=0.0)
     close(code.k(k), code.qk(q, k)[1], "k alone and with q", atol=0.0)
+    projection = torch.cat([q, k, k + 1], dim=1).transpose(1, 2)
+    for name, mine, theirs in zip("qkv", code.qkv(projection, heads), (*code.qk(q, k), k + 1), strict=True):
+        close(mine, theirs, f"{name} of a projection and by itself", atol=1e-6)
+    with torch.no_grad():
+        lying = q.clone(), k.clone()
+        code.qk_(*lying)
+    for mine, theirs in zip(lying, code.qk(q, k), strict=True):
+        close(mine, theirs, "what is turned where it lies and elsewhere", atol=1e-6)
     empty, _ = code.qk(q[:0], k[:0])
     assert empty.shape == q[:0].shape, f"an empty batch came back as {tuple(empty.shape)}"
     one = single(instance(p[:1].float()))[0]

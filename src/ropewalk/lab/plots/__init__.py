@@ -9,6 +9,7 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.anatomy import parts, sample_code
 from ropewalk.lab.holdings import has_tables
 from ropewalk.lab.plots.attention_patterns import attention_patterns as attention_patterns
+from ropewalk.lab.plots.cost import cost as cost
 from ropewalk.lab.plots.decay import decay as decay
 from ropewalk.lab.plots.frequency_plane import frequency_plane as frequency_plane
 from ropewalk.lab.plots.sphere_paths import on_sphere

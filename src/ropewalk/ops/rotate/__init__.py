@@ -2,29 +2,55 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from ropewalk.ops.fused import DTYPES
 from ropewalk.ops.rotate.reference import rotate_reference
+from ropewalk.ops.turning import Turning
 
-torch.library.define(
-    "ropewalk::rotate",
-    "(Tensor[] xs, Tensor[] angles, Tensor?[] gains, bool interleaved, SymInt[] prefixes) -> Tensor[]",
-)
-torch.library.impl("ropewalk::rotate", ("CompositeImplicitAutograd", "FuncTorchBatched"), rotate_reference)
+Gains = Sequence[Tensor | None]
+
+
+def suits(x: Tensor, angles: list[Tensor], gains: Gains, interleaved: bool, prefixes: Sequence[int]) -> bool:
+    """Whether q and k have as many pairs, and either all have gains that do not learn, shaped like their angles, or none."""
+    pairs = angles[0].shape[-1]
+    if pairs != angles[-1].shape[-1] or 2 * pairs > x.shape[-1]:
+        return False
+    if all(gain is None for gain in gains):
+        return True
+    return all(_known(*pair) for pair in zip(gains, angles, strict=True))
+
+
+def _known(gain: Tensor | None, angle: Tensor) -> bool:
+    if gain is None or gain.device != angle.device or gain.dtype not in DTYPES:
+        return False
+    return gain.shape == angle.shape and not gain.requires_grad
+
+
+_rotate = Turning("rotate", 1, "Tensor?[] gains, bool interleaved, SymInt[] prefixes", rotate_reference, suits)
 
 
 def rotate(
-    xs: Sequence[Tensor],
-    angles: Sequence[Tensor],
-    gains: Sequence[Tensor | None],
-    *,
-    interleaved: bool,
-    prefixes: Sequence[int],
+    xs: Sequence[Tensor], angles: Sequence[Tensor], gains: Gains, *, interleaved: bool, prefixes: Sequence[int]
 ) -> list[Tensor]:
     """Rotate each x (B H N D) by its angle ([B] h n P), h dividing H and N = prefix + n.
 
     Pair i is channels (2i, 2i + 1) when interleaved and (i, i + P) otherwise. Channels from 2P on and the first
-    `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x.
+    `prefix` tokens stay as they are. A gain ([B] h n P) stretches its pairs. The result has the dtype of x. The kernel
+    is not differentiable twice.
     """
-    return torch.ops.ropewalk.rotate(list(xs), list(angles), list(gains), interleaved, list(prefixes))
+    return _rotate(xs, angles, list(gains), interleaved, list(prefixes))
+
+
+def rotate_(
+    xs: Sequence[Tensor], angles: Sequence[Tensor], gains: Gains, *, interleaved: bool, prefixes: Sequence[int]
+) -> None:
+    """As `rotate`, where xs lie, for inference."""
+    _rotate.in_place(xs, angles, list(gains), interleaved, list(prefixes))
+
+
+def rotate_qkv(
+    x: Tensor, heads: int, angles: Sequence[Tensor], gains: Gains, *, interleaved: bool, prefixes: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotate q (B H N D) and k (B h N D) of a projection x (B N H+h+h D), H = `heads`; v comes with them."""
+    return _rotate.qkv(x, heads, angles, list(gains), interleaved, list(prefixes))

@@ -1,0 +1,130 @@
+"""The figures of the page on speed: all of them are read, when the page is written, from what `ropewalk bench` measured."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aligned
+import tables
+from ropewalk.lab.bench.job import Row
+from ropewalk.lab.bench.report import excuse
+from ropewalk.lab.plots import THEMES, cost
+
+RESULTS = Path(__file__).parent.parent / "results" / "kernels-h200.json"
+CPU = RESULTS.with_name("rotate-cpu.json")
+ABSENT = "*No figures are here yet: `results/{name}` is missing, or has none of these rows.*"
+# What a column of the page is called, and how its figures are written.
+COLUMNS = {
+    "ms": ("ms", "{:.3g}"),
+    "back ms": ("ms back", "{:.3g}"),
+    "GB/s": ("GB/s", "{:,.0f}"),
+    "of copy": ("of the copy", "{:.2f}"),
+    "eager ms": ("Python, ms", "{:.3g}"),
+    "eager back ms": ("Python back, ms", "{:.3g}"),
+    "with its code": ("with its code, ms", "{:.3g}"),
+    "code ms": ("its code, ms", "{:.3g}"),
+    "peak GB": ("peak, GB", "{:.2f}"),
+    "over fastest peer": ("over the fastest peer", "{:.2f}"),
+    "train ms": ("step, ms", "{:.1f}"),
+    "train ms ratio": ("× none", "{:.3f}"),
+    "train spread": ("±", "{:.3f}"),
+    "infer ms": ("inference, ms", "{:.2f}"),
+    "infer ms ratio": ("× none", "{:.3f}"),
+    "infer spread": ("±", "{:.3f}"),
+    "train GB": ("peak, GB", "{:.2f}"),
+    "train GB ratio": ("× none", "{:.3f}"),
+}
+
+
+def document(path: Path | None = None) -> dict[str, Any] | None:
+    """What was measured, if it is there."""
+    path = path or RESULTS
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def rows(**labels: str) -> list[Row]:
+    """The rows with these labels."""
+    found = document()
+    return [row for row in found["rows"] if labels.items() <= row.items()] if found else []
+
+
+def machine() -> str:
+    """On what, with what and when it was measured."""
+    return _where(document())
+
+
+def _where(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return _absent()
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    whole = "" if found["finished"] else " The run was stopped before its end: rows are missing."
+    return f"Measured on one {found['machine']['device']}, {found['date']}, with {versions}.{whole}"
+
+
+def ops() -> str:
+    """Turning q and k, and exponentials: a table for each shape."""
+    return _by("shape", rows(suite="ops"))
+
+
+def lengths() -> str:
+    """Decoding one token, and long sequences."""
+    return _by("shape", rows(suite="lengths"))
+
+
+def steps() -> str:
+    """The model with each encoding, a table for each mode, after the figure."""
+    found = rows(suite="steps")
+    if not any("train ms ratio" in row for row in found):
+        return _by("mode", found)
+    alt = "A dot for each encoding and mode: time of a training step and of inference over that of no encoding"
+    pictures = [f"![{alt}](images/cost-{theme}.png#only-{theme})" for theme in THEMES]
+    return "\n".join([*pictures, "", _by("mode", found)])
+
+
+def cpu() -> str:
+    """Turning q and k on a CPU, which is another machine."""
+    found = document(CPU)
+    return f"{_where(found)}\n\n{_by('shape', found['rows'])}" if found else _absent()
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "speed-machine": machine,
+    "speed-ops": ops,
+    "speed-lengths": lengths,
+    "speed-steps": steps,
+    "speed-cpu": cpu,
+}
+
+
+def draw(folder: Path) -> None:
+    """The figure of the steps, light and dark, into the folder's images; nothing where none were measured."""
+    found = document()
+    if found is None or not any("train ms ratio" in row for row in found["rows"]):
+        return
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    for theme in THEMES:
+        cost(found, theme=theme).savefig(folder / "images" / f"cost-{theme}.png", dpi=160)
+
+
+def _by(label: str, found: Sequence[Row]) -> str:
+    """A table for each value of a label, with that value above it."""
+    values = dict.fromkeys(row[label] for row in found)
+    parts = [f"**{value}**\n\n{_table([row for row in found if row[label] == value])}" for value in values]
+    return "\n\n".join(parts) or _absent()
+
+
+def _table(found: Sequence[Row]) -> str:
+    """Names and figures, in the order of `COLUMNS`; a row without figures says why."""
+    there = [key for key in COLUMNS if any(key in row for row in found)]
+    head = ["", *(COLUMNS[key][0] for key in there)]
+    return tables.table(head, [[row["name"], *_cells(row, there)] for row in found])
+
+
+def _cells(row: Row, there: Sequence[str]) -> list[str]:
+    cells = [COLUMNS[key][1].format(row[key]) if key in row else "" for key in there]
+    return [aligned.prose(excuse(row)), *cells[1:]] if excuse(row) and cells else cells
+
+
+def _absent() -> str:
+    return ABSENT.format(name=RESULTS.name)

@@ -1,0 +1,3 @@
+"""Plain transformers that take any encoding, to be read from top to bottom."""
+
+from ropewalk.models.vit import ViT as ViT
