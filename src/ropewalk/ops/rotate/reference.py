@@ -28,7 +28,7 @@ class Circle:
     def stretched(self, gain: Tensor | None) -> "Circle":
         if gain is None:
             return self
-        gain = gain if gain.ndim == 4 else gain[None]
+        gain = gain if gain.ndim == 4 else gain.unsqueeze(0)
         return Circle(self.cos * gain, self.sin * gain)
 
     def in_groups(self) -> "Circle":
@@ -64,7 +64,7 @@ def circle(angle: Tensor) -> Circle:
 
 
 def made(angle: Tensor) -> Circle:
-    angle = widened(angle if angle.ndim == 4 else angle[None])
+    angle = widened(angle if angle.ndim == 4 else angle.unsqueeze(0))
     return Circle(angle.cos(), angle.sin())
 
 
