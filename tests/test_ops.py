@@ -1,11 +1,13 @@
 """The ops against their definitions in NumPy, in every shape, layout and precision, with all derivatives."""
 
+import gc
 import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -540,3 +542,53 @@ def test_autocast_leaves_expm_alone():
 
 def test_expm_on_the_meta_device():
     assert ops.expm(torch.zeros(5, 3, 3, device="meta")).shape == (5, 3, 3)
+
+
+# Circles that are kept
+
+
+def turned(x, angle):
+    return ops.rotate([x], [angle], [None], interleaved=True, prefixes=[0])[0]
+
+
+def test_a_table_that_changes_is_seen():
+    x, angle = torch.randn(2, 2, 3, 4), torch.randn(1, 3, 2)
+    turned(x, angle)
+    for change in (lambda: angle.mul_(2), lambda: angle[:, :1].add_(1), lambda: angle.copy_(torch.randn(1, 3, 2))):
+        change()
+        torch.testing.assert_close(turned(x, angle), turned(x, angle.clone()), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_tracers_do_not_take_a_kept_circle_for_a_constant():
+    x, angle, other = torch.randn(2, 2, 3, 4), torch.randn(1, 3, 2), torch.randn(1, 3, 2)
+    turned(x, angle)
+    halves = lambda x, t: ops.rotate([x], [t], [None], interleaved=False, prefixes=[0])[0]  # noqa: E731
+    for traced in (torch.jit.trace(halves, (x, angle)), make_fx(halves)(x, angle)):
+        torch.testing.assert_close(traced(x, other), halves(x, other))
+
+
+def test_a_kept_circle_leaves_with_its_table():
+    from ropewalk.ops.rotate.reference import KEPT
+
+    gc.collect()
+    before, angle = len(KEPT), torch.randn(1, 3, 2)
+    turned(torch.randn(2, 2, 3, 4), angle)
+    assert len(KEPT) == before + 1
+    del angle
+    gc.collect()
+    assert len(KEPT) <= before
+
+
+def test_what_learns_is_not_kept():
+    x, angle = torch.randn(2, 2, 3, 4), torch.randn(1, 3, 2, requires_grad=True)
+    with torch.no_grad():
+        turned(x, angle)
+    (slope,) = torch.autograd.grad(turned(x, angle).square().sum() + turned(x, angle)[..., 0].sum(), angle)
+    assert slope.abs().max() > 0
+    plain = torch.randn(1, 3, 2)
+    turned(x, plain)
+    assert torch.autograd.grad(turned(x, plain.requires_grad_())[..., 0].sum(), plain)[0].abs().max() > 0
+    with torch.inference_mode():
+        turned(x, torch.randn(1, 3, 2))

@@ -121,7 +121,7 @@ def run(op: str, xs: list[Tensor], *rest: Any) -> list[Tensor]:
 
 def bare(*tensors: Tensor) -> bool:
     """Whether nobody but eager PyTorch looks on, and memory holds what tensors say."""
-    if torch._C._len_torch_dispatch_stack() or transformed():
+    if torch._C._len_torch_dispatch_stack() or transformed() or torch._C._get_tracing_state() is not None:
         return False
     return all(type(x) in PLAIN and not x.is_neg() and not x._is_zerotensor() for x in tensors)
 

@@ -32,12 +32,13 @@ def exactly(like: Tensor) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def turn_part(x: Tensor, prefix: int, heads: int, width: int, turn: Callable[[Tensor], Tensor]) -> Tensor:
+def turn_part(x: Tensor, prefix: int, heads: int | None, width: int, turn: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply `turn` to x (B H N D) without its first `prefix` tokens and its channels from `width` on.
 
-    `turn` gets (B h g n width) with h = `heads` and g = H / h: each table row serves a group of g heads.
+    `turn` gets (B H n width), or (B h g n width) with h = `heads` and g = H / h if each table row serves a group of g heads.
     """
-    moved = turn(x[:, :, prefix:, :width].unflatten(1, (heads, -1))).flatten(1, 2).to(x.dtype)
+    part = x[:, :, prefix:, :width] if prefix or width < x.shape[-1] else x
+    moved = (turn(part) if heads is None else turn(part.unflatten(1, (heads, -1))).flatten(1, 2)).to(x.dtype)
     if width < x.shape[-1]:
         moved = torch.cat([moved, x[:, :, prefix:, width:]], dim=-1)
     return torch.cat([x[:, :, :prefix], moved], dim=2) if prefix else moved

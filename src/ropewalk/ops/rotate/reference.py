@@ -4,10 +4,43 @@ Two neighbouring channels are a complex number, which eager PyTorch multiplies i
 know little of complex numbers, see the same in real ones.
 """
 
+import functools
+
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
-from ropewalk.ops.layout import per_group, turn_part, widened
+from ropewalk.ops.fused import bare, learning
+from ropewalk.ops.layout import turn_part, widened
+
+
+class Circle:
+    """Cosines and sines, (B h n P)."""
+
+    def __init__(self, cos: Tensor, sin: Tensor) -> None:
+        self.cos, self.sin = cos, sin
+
+    @functools.cached_property
+    def number(self) -> Tensor:
+        """As complex numbers."""
+        return torch.complex(self.cos, self.sin)
+
+    def stretched(self, gain: Tensor | None) -> "Circle":
+        if gain is None:
+            return self
+        gain = gain if gain.ndim == 4 else gain.unsqueeze(0)
+        return Circle(self.cos * gain, self.sin * gain)
+
+    def in_groups(self) -> "Circle":
+        """(B h 1 n P)."""
+        return Circle(self.cos.unsqueeze(2), self.sin.unsqueeze(2))
+
+    def to(self, dtype: torch.dtype) -> "Circle":
+        return self if self.cos.dtype is dtype else Circle(self.cos.to(dtype), self.sin.to(dtype))
+
+
+KEPT: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""Circles of angles on a CPU that do not learn, with the version of the angles: a code may serve many layers."""
 
 
 def rotate_reference(
@@ -18,21 +51,35 @@ def rotate_reference(
     return [rotate_one(*args, interleaved) for args in zip(xs, circles, gains, prefixes, strict=True)]
 
 
-def circle(angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, (B h 1 n P)."""
-    angle = per_group(widened(angle), 1)
-    return angle.cos(), angle.sin()
+def circle(angle: Tensor) -> Circle:
+    """The circle of an angle, kept while the angle lives unless something learns, looks on, or can change it unseen."""
+    compiled = torch.compiler.is_compiling() or angle.device.type != "cpu"
+    if compiled or angle.requires_grad or angle.is_inference() or not bare(angle):
+        return made(angle)
+    version, found = KEPT.get(angle, (None, None))
+    if found is None or version != angle._version:
+        found = made(angle)
+        KEPT[angle] = (angle._version, found)
+    return found
 
 
-def rotate_one(x: Tensor, point: tuple[Tensor, Tensor], gain: Tensor | None, prefix: int, interleaved: bool) -> Tensor:
-    cos, sin = point if gain is None else (part * per_group(gain, 1) for part in point)
+def made(angle: Tensor) -> Circle:
+    angle = widened(angle if angle.ndim == 4 else angle.unsqueeze(0))
+    return Circle(angle.cos(), angle.sin())
+
+
+def rotate_one(x: Tensor, point: Circle, gain: Tensor | None, prefix: int, interleaved: bool) -> Tensor:
+    point = point.stretched(gain)
+    heads, pairs_wide = point.cos.shape[1], 2 * point.cos.shape[-1]
+    grouped = heads not in (1, x.shape[1])
+    point = point.in_groups() if grouped else point
     turn = halves if not interleaved else complex_pairs if plain(x) else pairs
 
     def wide(x: Tensor) -> Tensor:
-        dtype = torch.promote_types(x.dtype, cos.dtype)
-        return turn(x.to(dtype), cos.to(dtype), sin.to(dtype), x.dtype)
+        dtype = torch.promote_types(x.dtype, point.cos.dtype)
+        return turn(x.to(dtype), point.to(dtype), x.dtype)
 
-    return turn_part(x, prefix, cos.shape[1], 2 * cos.shape[-1], wide)
+    return turn_part(x, prefix, heads if grouped else None, pairs_wide, wide)
 
 
 def plain(x: Tensor) -> bool:
@@ -40,18 +87,28 @@ def plain(x: Tensor) -> bool:
     return type(x) in (Tensor, torch.nn.Parameter) and x.device.type in ("cpu", "cuda") and not torch.compiler.is_compiling()
 
 
-def halves(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
-    a, b = x.chunk(2, dim=-1)
+def halves(x: Tensor, point: Circle, dtype: torch.dtype) -> Tensor:
+    cos, sin, (a, b) = point.cos, point.sin, x.chunk(2, dim=-1)
+    if bare(x, cos) and not learning(x, cos):
+        return halves_at_once(a, b, cos, sin, torch.empty_like(x)).to(dtype)
     return torch.cat([torch.addcmul(a * cos, b, -sin).to(dtype), torch.addcmul(a * sin, b, cos).to(dtype)], dim=-1)
 
 
-def pairs(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
-    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+def halves_at_once(a: Tensor, b: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> Tensor:
+    """The same where nothing learns: each half is written where it stays."""
+    first, second = out.chunk(2, dim=-1)
+    torch.mul(a, cos, out=first).addcmul_(b, sin, value=-1)
+    torch.mul(a, sin, out=second).addcmul_(b, cos)
+    return out
+
+
+def pairs(x: Tensor, point: Circle, dtype: torch.dtype) -> Tensor:
+    cos, sin, (a, b) = point.cos, point.sin, x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(dtype)
 
 
-def complex_pairs(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+def complex_pairs(x: Tensor, point: Circle, dtype: torch.dtype) -> Tensor:
     x = x.unflatten(-1, (-1, 2))
     even = x.stride(-1) == 1 and not x.storage_offset() % 2 and not any(stride % 2 for stride in x.stride()[:-1])
-    turned = torch.view_as_complex(x if even else x.clone(memory_format=torch.contiguous_format)) * torch.complex(cos, sin)
+    turned = torch.view_as_complex(x if even else x.clone(memory_format=torch.contiguous_format)) * point.number
     return torch.view_as_real(turned).flatten(-2).to(dtype)
