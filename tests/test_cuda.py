@@ -410,3 +410,19 @@ def test_packed_sequences():
     assert torch.equal(whole, torch.cat(parts, 2))
     each = torch.stack([ids, ids.flip(0)])
     assert torch.equal(encoding(each).q(q)[1], encoding(ids.flip(0)).q(q)[1])
+
+
+def test_distributed_data_parallel():
+    """One process, which has all its gradients go through DDP's buckets."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        images, labels = batch()
+        results = []
+        for wrap in (torch.nn.parallel.DistributedDataParallel, lambda model: model):
+            model = vit("mixed")
+            F.cross_entropy(wrap(model)(images), labels).backward()
+            results.append([parameter.grad for parameter in model.parameters()])
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -506,3 +506,11 @@ def test_what_is_not_finite_stays_out_of_prefixes():
     x[:, :, 0, 0] = float("inf")
     (y,) = turn([x], [torch.eye(3, device=DEVICE).expand(1, 2, 2, 3, 3)], prefixes=[1])
     assert torch.equal(y[:, :, :1], x[:, :, :1])
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_gradients_in_batches_are_refused_in_words():
+    x, angle = normal(1, 1, 2, 4, seed=0).float().to(DEVICE).requires_grad_(), normal(1, 2, 2, seed=1).float().to(DEVICE)
+    (y,) = rotate([x], [angle], [None], interleaved=True, prefixes=[0])
+    with pytest.raises(RuntimeError, match="one gradient at a time"):
+        torch.autograd.grad(y, x, torch.ones(3, *y.shape, device=DEVICE), is_grads_batched=True)

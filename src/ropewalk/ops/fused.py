@@ -34,7 +34,7 @@ def declare(name: str, options: str) -> None:
 
 def late(op: str) -> Callable[..., Any]:
     """The kernel's function, looked for when it is first called: importing Triton takes time."""
-    return lambda *given: _kernel(op)(*given)
+    return lambda *given: at_once(op, *given)
 
 
 def _kernel(op: str) -> Callable[..., Any]:
@@ -167,6 +167,8 @@ class Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
+        if any(torch._C._functorch.is_legacy_batchedtensor(dy) for dy in dys):
+            raise RuntimeError("kernels take one gradient at a time: is_grads_batched and vectorize are for torch.func.vjp")
         (gained, count, tabled), saved = ctx.counts, list(ctx.saved_tensors)
         gains, tables, kept = saved[:gained], saved[gained : gained + tabled], saved[gained + tabled :]
         seen = split(kept[0], ctx.heads)[:2] if kept and ctx.heads and ctx.name != "rotate" else kept
