@@ -485,3 +485,24 @@ def test_a_code_of_many_layers_must_be_indexed(kernel):
     q = torch.zeros(2, 4, 15, 12)
     with pytest.raises(TypeError, match=r"use code\[i\] in block i"):
         rw.attend(q, q, q, code, kernel=kernel)
+
+
+@pytest.mark.parametrize("name", ["mixed", "alibi", "none"])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_one_projection_is_attended_like_its_parts(name, kv_heads):
+    encoding = rw.create(name, head_dim=12, heads=4, kv_heads=kv_heads)
+    code = encoding(torch.randn(5, encoding.axes))
+    x = torch.randn(2, 5, 4 + 2 * kv_heads, 12)
+    q, k, v = (part.transpose(1, 2) for part in x.split([4, kv_heads, kv_heads], 2))
+    for options in ({}, {"causal": True, "scale": 0.3}, {"mask": torch.rand(5, 5) > 0.3}):
+        expected = rw.attend(q, k, v, code, **options)
+        torch.testing.assert_close(rw.attend_qkv(x, 4, code, **options), expected)
+        torch.testing.assert_close(rw.attend(*code.qk(q, k), v, code, turned=True, **options), expected)
+    assert name == "none" or not torch.allclose(rw.attend_qkv(x, 4), rw.attend_qkv(x, 4, code), atol=1e-3)
+
+
+def test_a_projection_of_another_shape_or_an_unknown_option_is_refused():
+    with pytest.raises(ValueError, match=r"H \+ 2 h, D\) with H = 4, got \(2, 5, 7, 12\)"):
+        rw.attend_qkv(torch.zeros(2, 5, 7, 12), 4)
+    with pytest.raises(TypeError, match="casual"):
+        rw.attend_qkv(torch.zeros(2, 5, 6, 12), 2, casual=True)

@@ -30,7 +30,7 @@ def derivative(grad, a):
     return kernel("expm").expm_back(grad.to(DEVICE), a.to(DEVICE), rotation).cpu()
 
 
-def both_ways(a, seed=5):
+def assert_both_ways(a, seed=5):
     """Errors stay below what rounding A by a few units in the last place would do, and rotations are orthogonal."""
     norm = max(1.0, torch.linalg.matrix_norm(a.double()).max().item() / math.sqrt(2))
     exact = a.double().requires_grad_()
@@ -48,13 +48,13 @@ def both_ways(a, seed=5):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes(size):
-    both_ways(skew(1 + 2 * (16 // size + 1), size, 2.0))
+    assert_both_ways(skew(1 + 2 * (16 // size + 1), size, 2.0))
 
 
 @pytest.mark.parametrize("norm", [1e-3, 0.1, 0.49, 0.51, 1.0, math.pi, 10.0, 130.0])
 @pytest.mark.parametrize("size", [3, 8, 33])
 def test_norms(size, norm):
-    both_ways(skew(3, size, norm))
+    assert_both_ways(skew(3, size, norm))
 
 
 def test_the_series_is_long_enough_where_nothing_is_squared():
@@ -72,8 +72,8 @@ def test_zero(size):
 
 def test_repeated_eigenvalues():
     plane = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
-    both_ways(torch.stack([torch.block_diag(*[angle * plane] * 4) for angle in (0.7, math.pi, 2 * math.pi)]))
-    both_ways(torch.block_diag(2.0 * plane, torch.zeros(6, 6))[None])
+    assert_both_ways(torch.stack([torch.block_diag(*[angle * plane] * 4) for angle in (0.7, math.pi, 2 * math.pi)]))
+    assert_both_ways(torch.block_diag(2.0 * plane, torch.zeros(6, 6))[None])
 
 
 def test_a_long_matrix_beside_short_ones():

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
     kernel: str = "auto",
+    turned: bool = False,
 ) -> Tensor:
     """softmax(scale · q' k'ᵀ + scores) v, with q', k' and scores from the code.
 
@@ -34,50 +36,18 @@ def attend(
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 logits or more: a code with a bias,
             no dropout, not float64. The first such call compiles for some seconds.
+    turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.
     """
     code = Code() if code is None else code
+    if kernel not in ("auto", "sdpa", "flex"):
+        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
     if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
-    return _attend(*code.qk(q, k), v, code, mask, causal, scale, dropout, kernel)
-
-
-def attend_qkv(
-    x: Tensor,
-    heads: int,
-    code: Code | None = None,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    kernel: str = "auto",
-) -> Tensor:
-    """`attend` of one projection x (B, N, H + 2 h, D) of q with H = `heads`, k and v, whose gradient is written in one pass.
-
-    The result is (B, H, N, D).
-    """
-    code = Code() if code is None else code
-    return _attend(*code.qkv(x, heads), code, mask, causal, scale, dropout, kernel)
-
-
-def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    code: Code,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float | None,
-    dropout: float,
-    kernel: str,
-) -> Tensor:
-    """Attention of q and k that the code has turned."""
-    if kernel not in ("auto", "sdpa", "flex"):
-        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
+    q, k = (q, k) if turned else code.qk(q, k)
     if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code)):
         if dropout:
             raise ValueError("flex attention has no dropout: use kernel='sdpa'")
@@ -88,6 +58,15 @@ def _attend(
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped)
     added = _dense(q, k, bias, mask, causal)
     return F.scaled_dot_product_attention(q, k, v, added, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+
+
+def attend_qkv(x: Tensor, heads: int, code: Code | None = None, **options: Any) -> Tensor:
+    """`attend` of one projection x (B, N, H + 2 h, D) of q with H = `heads`, k and v, whose gradient is written in one pass.
+
+    It takes the options of `attend`. The result is (B, H, N, D).
+    """
+    code = Code() if code is None else code
+    return attend(*code.qkv(x, heads), code, turned=True, **options)
 
 
 def _spares(q: Tensor, k: Tensor, code: Code) -> bool:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import tree
+from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
 
 
@@ -61,8 +62,8 @@ class Code:
 
         As splitting x and `qk`, in one pass where there is a kernel for it.
         """
-        rest = kv_heads(x, heads)
-        q, k, v = (part.transpose(1, 2) for part in x.split_with_sizes([heads, rest, rest], 2))
+        kv_heads(x, heads)  # or an error in words
+        q, k, v = split(x, heads)
         return *self.qk(q, k), v
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ropewalk.ops.fused import room
+
 MOST_PLANS = 4096
 
 
@@ -162,17 +164,42 @@ def dense(x: Tensor, trailing: int = 1) -> Tensor:
     return x
 
 
+def power(n: int) -> int:
+    """The next power of two, or 0 for 0."""
+    return triton.next_power_of_2(n) if n else 0
+
+
+def every_way(run: Callable[..., list[Tensor]]) -> tuple[Callable[..., list[Tensor]], ...]:
+    """The four functions of an op whose kernel is launched by `run(xs, outs, ys, tables, *options, back)`: turned xs; xs
+    turned where they lie; gradients of xs, and of tables if ys are given; and the same of q, k and v as one projection's.
+    """
+
+    def fused(xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+        outs = [room(x) for x in xs]
+        run(xs, outs, [], tables, *options, back=False)
+        return outs
+
+    def into(xs: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+        run(xs, xs, [], tables, *options, back=False)
+        return xs
+
+    def back(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+        dxs = [room(dy) for dy in dys]
+        return dxs + summed(run(dys, dxs, ys, tables, *options, back=True), tables)
+
+    def join(dys: list[Tensor], ys: list[Tensor], tables: list[Tensor], *options: Any) -> list[Tensor]:
+        dx, parts = joined(dys)
+        return [dx, *summed(run(dys, parts, ys, tables, *options, back=True), tables)]
+
+    return fused, into, back, join
+
+
 def joined(parts: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Room for q, k and v (B H N D) in one tensor (B N H+h+h D), and where each of them lies in it."""
     batch, _, tokens, depth = parts[0].shape
     heads = [part.shape[1] for part in parts]
     whole = parts[0].new_empty(batch, tokens, sum(heads), depth)
     return whole, [part.transpose(1, 2) for part in whole.split_with_sizes(heads, 2)]
-
-
-def power(n: int) -> int:
-    """The next power of two, or 0 for 0."""
-    return triton.next_power_of_2(n) if n else 0
 
 
 def summed(sums: Sequence[Tensor], tables: Sequence[Tensor]) -> list[Tensor]:

@@ -11,10 +11,8 @@ dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anywa
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Settings, after, copy_rest, joined, launch, owner, power, summed, within_a_turn
+from ropewalk.ops.launch import Settings, after, copy_rest, every_way, launch, owner, power, within_a_turn
 
 ELEMENTS = 1024
 """Elements of x that a program turns at a time."""
@@ -118,49 +116,6 @@ def turn_kernel(
         turn_side(pid - k_end, v, depth, pairs, width, rest, rows, interleaved, gained, back, False)
 
 
-def rotate_fused(
-    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
-) -> list[Tensor]:
-    """As `ropewalk.ops.rotate`."""
-    outs = [room(x) for x in xs]
-    _launch(xs, outs, [], angles, prefixes, gains, interleaved, back=False)
-    return outs
-
-
-def rotate_back(
-    dys: list[Tensor],
-    ys: list[Tensor],
-    angles: list[Tensor],
-    gains: list[Tensor | None],
-    interleaved: bool,
-    prefixes: list[int],
-) -> list[Tensor]:
-    """Gradients of xs, and, if outputs ys are given, of angles."""
-    dxs = [room(dy) for dy in dys]
-    return dxs + summed(_launch(dys, dxs, ys, angles, prefixes, gains, interleaved, back=True), angles)
-
-
-def rotate_into(
-    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
-) -> list[Tensor]:
-    """As `rotate_fused`, where xs lie."""
-    _launch(xs, xs, [], angles, prefixes, gains, interleaved, back=False)
-    return xs
-
-
-def rotate_join(
-    dys: list[Tensor],
-    ys: list[Tensor],
-    angles: list[Tensor],
-    gains: list[Tensor | None],
-    interleaved: bool,
-    prefixes: list[int],
-) -> list[Tensor]:
-    """As `rotate_back`, of q, k and v, whose gradients become that of one projection."""
-    dx, parts = joined(dys)
-    return [dx, *summed(_launch(dys, parts, ys, angles, prefixes, gains, interleaved, back=True), angles)]
-
-
 def settings(xs, angles, wanted, gained, copied, interleaved, back):
     depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
     width = power(max(pairs, 1))
@@ -169,6 +124,9 @@ def settings(xs, angles, wanted, gained, copied, interleaved, back):
     return Settings(constants, rows, programs=2048 if wanted else 4096)
 
 
-def _launch(xs, outs, ys, angles, prefixes, gains, interleaved, back):
+def run(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):
     stretches = [gain for gain in gains if gain is not None]
     return launch(turn_kernel, settings, xs, outs, ys, angles, prefixes, interleaved, back, gains=stretches)
+
+
+rotate_fused, rotate_into, rotate_back, rotate_join = every_way(run)

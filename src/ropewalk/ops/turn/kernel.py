@@ -12,10 +12,8 @@ another product, hold for orthogonal M alone, and lose the bits that y was round
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from ropewalk.ops.fused import room
-from ropewalk.ops.launch import Settings, joined, launch, owner, power, summed
+from ropewalk.ops.launch import Settings, every_way, launch, owner, power
 
 TILES = {
     (64, 2, False): (64, 4, 3),
@@ -113,33 +111,15 @@ def turn_kernel(
         turn_side(pid - k_end, v, depth, size, groups, width, rows, back, False)
 
 
-def turn_fused(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """As `ropewalk.ops.turn`."""
-    outs = [room(x) for x in xs]
-    launch(turn_kernel, settings, xs, outs, [], matrices, prefixes, False, trailing=3)
-    return outs
-
-
-def turn_back(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """Gradients of xs, and, if those are given, here as ys, of matrices."""
-    dxs = [room(dy) for dy in dys]
-    return dxs + summed(launch(turn_kernel, settings, dys, dxs, ys, matrices, prefixes, True, trailing=3), matrices)
-
-
-def turn_into(xs: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """As `turn_fused`, where xs lie."""
-    launch(turn_kernel, settings, xs, xs, [], matrices, prefixes, False, trailing=3)
-    return xs
-
-
-def turn_join(dys: list[Tensor], ys: list[Tensor], matrices: list[Tensor], prefixes: list[int]) -> list[Tensor]:
-    """As `turn_back`, of q, k and v, whose gradients become that of one projection."""
-    dx, parts = joined(dys)
-    return [dx, *summed(launch(turn_kernel, settings, dys, parts, ys, matrices, prefixes, True, trailing=3), matrices)]
-
-
 def settings(xs, matrices, wanted, gained, copied, back):
     depth, (groups, size) = xs[0].shape[-1], matrices[0].shape[-3:-1]
     width = max(16, power(depth))
     rows, warps, stages = TILES[max(width, 64), xs[0].element_size(), wanted]
     return Settings((depth, size, groups, width, rows, back, wanted, copied), 1, 1024, warps, stages)
+
+
+def run(xs, outs, ys, matrices, prefixes, *, back):
+    return launch(turn_kernel, settings, xs, outs, ys, matrices, prefixes, back, trailing=3)
+
+
+turn_fused, turn_into, turn_back, turn_join = every_way(run)
