@@ -88,6 +88,15 @@ def test_chains_have_the_figures_of_their_parts_and_long_names_are_readable(name
         assert_readable(FIGURES[figure](CHAINS[name]))
 
 
+@pytest.mark.parametrize("axes", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(8))
+def test_frequencies_drawn_anew_are_readable(axes, seed):
+    torch.manual_seed(seed)
+    for name in ("mixed", "liere"):
+        encoding = rw.create(name, head_dim=12, heads=2, axes=axes, size=(2, 2, 3, 5)[-axes:], coordinates="index")
+        assert_readable(FIGURES["frequencies"](encoding))
+
+
 @pytest.mark.parametrize("axes", [1, 4])
 def test_other_numbers_of_axes_can_be_drawn(axes):
     encoding = rw.create("mixed", head_dim=12, heads=2, axes=axes, size=(2, 2, 3, 5)[-axes:])

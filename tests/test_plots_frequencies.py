@@ -108,9 +108,9 @@ def test_what_does_not_commute_is_on_the_axes_and_said_so(name):
 def test_circles_are_whole_turns():
     figure = frequency_plane(rw.create("axial", head_dim=8, scale=4.0), size=(9, 9))
     radii = [each.radius / (2 * math.pi) for each in figure.axes[0].patches if isinstance(each, Circle)]
-    assert radii == pytest.approx([1, 2, 4])
+    assert radii == pytest.approx([4, 2, 1])
     words = [text.get_text() for text in figure.axes[0].texts]
-    assert words == ["1 turn", "2 turns", "4 turns", "π a patch"]
+    assert words == ["π a patch", "4 turns", "2 turns", "1 turn"]
     (box,) = [each for each in figure.axes[0].patches if isinstance(each, Rectangle)]
     assert (box.get_x(), box.get_width()) == pytest.approx((-8 * math.pi, 16 * math.pi))
 

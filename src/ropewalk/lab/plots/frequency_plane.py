@@ -89,12 +89,12 @@ def _most(points: Tensor) -> float:
 
 def _plane(axes: Axes, found: Spectrum, pair: tuple[int, int], size: Sequence[int], look: Theme) -> None:
     heads = _points(found, pair)
-    every = torch.cat(heads)
+    every = torch.cat(heads).double()
     most = _most(every)
     axes.axhline(0, color=look.line, linewidth=1, zorder=0)
     axes.axvline(0, color=look.line, linewidth=1, zorder=0)
-    _circles(axes, most, every, look)
-    _limit(axes, most, [math.pi * (size[axis] - 1) for axis in reversed(pair)], look)
+    taken = _limit(axes, most, [math.pi * (size[axis] - 1) for axis in reversed(pair)], look)
+    _circles(axes, most, every, taken, look)
     for head, points in enumerate(heads):
         places, counts = torch.unique((points / most * 1e5).round() * most / 1e5, dim=0, return_counts=True)
         colour, area = look.of_head(head, len(heads)), 16 * counts.clamp(max=16).sqrt()
@@ -103,32 +103,45 @@ def _plane(axes: Axes, found: Spectrum, pair: tuple[int, int], size: Sequence[in
         axes.scatter(x, y, s=area.numpy(), facecolors=inside, edgecolors=colour, linewidths=1, alpha=0.8, zorder=3)
 
 
-def _circles(axes: Axes, most: float, points: Tensor, look: Theme) -> None:
+def _circles(axes: Axes, most: float, points: Tensor, taken: Tensor, look: Theme) -> None:
     """Circles of one, two, four, … turns across the image, the largest three that are in sight."""
     turns = [k for k in range(-30, 30) if 0.12 * most < 2.0**k * 2 * math.pi <= 1.1 * most]
-    for k in turns[-3:]:
+    for k in turns[:-4:-1]:
         radius = 2.0**k * 2 * math.pi
         axes.add_patch(Circle((0, 0), radius, fill=False, edgecolor=look.line, linewidth=0.8, zorder=1))
         words = "1 turn" if k == 0 else f"{2**k} turns" if k > 0 else f"1/{2**-k} turn"
-        x, y = _clear(radius, points)
-        write(axes, x, y, words, look, ha="center", va="center", zorder=2)
+        place = _clear(radius, points, taken, _word(axes))
+        taken = torch.cat([taken, place])
+        for x, y in place.tolist():
+            write(axes, x, y, words, look, ha="center", va="center", zorder=2)
 
 
-def _clear(radius: float, points: Tensor) -> tuple[float, float]:
-    """Where on a circle, above the horizontal axis and right of the vertical one, there is most room for words."""
-    angles = torch.linspace(0.15, 0.35, 9, dtype=points.dtype) * math.pi
+def _word(axes: Axes) -> Tensor:
+    """About how wide and high words are, in the units of a plane."""
+    low, high = axes.get_xlim()
+    return (high - low) * torch.tensor([0.3, 0.07], dtype=torch.float64)
+
+
+def _clear(radius: float, points: Tensor, taken: Tensor, word: Tensor) -> Tensor:
+    """Where (1, 2) on a circle, up and to the right, words have most room; (0, 2) if they would meet other words."""
+    angles = torch.linspace(0.15, 0.35, 9, dtype=torch.float64) * math.pi
     places = radius * torch.stack([angles.cos(), angles.sin()], dim=-1)
-    x, y = places[torch.cdist(places, points).amin(1).argmax()].tolist()
-    return x, y
+    places = places[((places[:, None] - taken).abs() >= word).any(-1).all(-1)]
+    room = torch.cdist(places, points).amin(1)
+    return places[room.argsort(descending=True)[:1]]
 
 
-def _limit(axes: Axes, most: float, limits: list[float], look: Theme) -> None:
-    """Beyond half a turn a patch, patches cannot tell a wave from a slower one."""
+def _limit(axes: Axes, most: float, limits: list[float], look: Theme) -> Tensor:
+    """Beyond half a turn a patch, patches cannot tell a wave from a slower one. Returns the middle (n, 2) of its words."""
     if min(limits) > 1.1 * most:
-        return
+        return torch.empty(0, 2, dtype=torch.float64)
     box = Rectangle((-limits[0], -limits[1]), 2 * limits[0], 2 * limits[1])
     box.set(fill=False, edgecolor=look.faint, linestyle=":", linewidth=1, zorder=1)
     axes.add_patch(box)
     x, y = (min(limit, 1.1 * most) for limit in limits)
-    upright = y < limits[1]
-    write(axes, x, y, "π a patch", look, ha="right", va="top" if upright else "bottom", rotation=90 * upright)
+    wide, high = (_word(axes) / 2).tolist()
+    if y < limits[1]:
+        write(axes, x, y, "π a patch", look, ha="right", va="top", rotation=90)
+        return torch.tensor([[x, y - high], [x, y - wide], [x, y - 2 * wide]], dtype=torch.float64)
+    write(axes, x, y, "π a patch", look, ha="right", va="bottom")
+    return torch.tensor([[x - wide, y + high]], dtype=torch.float64)
