@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import Encoding
+from ropewalk.encodings.mixed import Mixed
 
 
 class Planes(NamedTuple):
@@ -30,7 +31,7 @@ def commutators(encoding: Encoding) -> Tensor:
 
     Norms are Frobenius's, so that 1 is never exceeded; of generators that vanish, 0.
     """
-    a = _generators(encoding)
+    a = _generators(encoding).double()
     first, second = a.unsqueeze(-3), a.unsqueeze(-4)
     norms = a.flatten(-2).norm(dim=-1)
     product = 2 * norms.unsqueeze(-1) * norms.unsqueeze(-2)
@@ -48,6 +49,25 @@ def planes(generators: Tensor, *, tolerance: float = 1e-9) -> Planes:
     basis = torch.stack([found.basis for found in every]).reshape(*lead, depth, depth)
     waves = torch.stack([found.waves for found in every]).reshape(*lead, depth // 2, axes)
     return Planes(basis.to(generators.dtype), waves.to(generators.dtype))
+
+
+def fold(encoding: Encoding, *, tolerance: float = 1e-6) -> tuple[Mixed, Tensor]:
+    """RoPE-Mixed and a basis U ([L] h D D) of a commuting encoding: its scores of q and k are those of Uᵀ q and Uᵀ k there.
+
+    Generators whose commutators, as `commutators` measures them, exceed the tolerance are refused.
+    """
+    worst = commutators(encoding).max().item() if encoding.axes > 1 else 0.0
+    if worst > tolerance:
+        raise ValueError(f"{encoding.name} cannot be folded: its generators do not commute, by {worst:.3g} of their size")
+    generators = _generators(encoding)
+    found = planes(generators.double())
+    names = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
+    shared = generators.shape[-4] == 1 < encoding.own_heads
+    mixed = Mixed(**{name: getattr(encoding, name) for name in names}, shared=shared)
+    mixed = mixed.to(generators.device, generators.dtype)
+    with torch.no_grad():
+        mixed.wave.copy_(found.waves)
+    return mixed, found.basis.to(mixed.wave)
 
 
 def _planes_of(a: Tensor, tolerance: float) -> Planes:
@@ -77,4 +97,5 @@ def _complement(columns: Tensor) -> Tensor:
 def _generators(encoding: Encoding) -> Tensor:
     if not hasattr(encoding, "generators"):
         raise TypeError(f"{encoding.name} has no generators: it is not made of rotations exp(p_1 A_1 + p_2 A_2 + …)")
-    return encoding.generators().detach().double()
+    generators: Tensor = encoding.generators().detach()  # type: ignore[operator]
+    return generators
