@@ -1,0 +1,64 @@
+"""How much scores change when both tokens move, against scores of random vectors and against what is known in closed form."""
+
+import math
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.equivariance import equivariance, rope_equation
+from ropewalk.testing.case import points, ready
+
+RELATIVE = ["axial", "mixed", "uniform", "golden", "string-cayley", "string-circulant", "comrope-ap", "comrope-ld"]
+
+
+def made(name, **options):
+    return ready(rw.create(name, **{"head_dim": 12, "heads": 2, "axes": 2, **options}), torch.float64)
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_scores_of_a_relative_encoding_do_not_change(name):
+    encoding = made(name, **({"block": 3} if name.startswith("comrope") else {}))
+    change = equivariance(encoding, points(encoding, 5), (0.5, 2.0))
+    assert change.worst.shape[-2:] == (2, 2)
+    assert change.worst.max() < 1e-10
+    assert rope_equation(encoding) < 1e-10
+
+
+def test_spherical_is_relative_along_its_last_axis_alone():
+    change = equivariance(made("spherical", learned=True), points(made("spherical"), 5), (1.0,))
+    assert change.worst[:, 1].max() < 1e-12
+    assert change.worst[:, 0].min() > 0.1
+    assert rope_equation(made("spherical", learned=True)) > 0.1
+
+
+def test_liere_is_relative_along_one_axis_and_not_along_two():
+    assert rope_equation(made("liere", axes=1, block=4)) < 1e-10
+    assert rope_equation(made("liere", block=4)) > 0.1
+
+
+def test_the_expected_change_is_that_of_random_vectors():
+    encoding, p, shift = made("liere", block=4, layers=2), points(made("liere", block=4), 4), 0.7
+    change = equivariance(encoding, p, (shift,))
+    q, k = (torch.randn(20_000, 2, 4, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+    codes = [encoding(p)[1], encoding(p + torch.tensor([shift, 0.0], dtype=p.dtype))[1]]
+    before, after = (torch.matmul(*(x if i == 0 else x.mT for i, x in enumerate(code.qk(q, k)))) for code in codes)
+    found = (after - before).square().mean((0, 2, 3)).sqrt() / math.sqrt(12)
+    torch.testing.assert_close(found, change.expected[1, :, 0, 0], rtol=0.02, atol=0)
+    each = (after - before).square().mean((0, 3)).sqrt() / math.sqrt(12)
+    torch.testing.assert_close(each, change.place[1, :, 0, 0], rtol=0.05, atol=0)
+
+
+def test_the_worst_change_is_reached_and_not_exceeded():
+    encoding, p = made("spherical"), torch.tensor([[0.3, -1.0], [1.2, 0.4]], dtype=torch.float64)
+    worst = equivariance(encoding, p, (0.9,)).worst[0, 0, 0]
+    first, second = (encoding(p + s * torch.tensor([1.0, 0.0], dtype=p.dtype)).matrices()[0] for s in (0.0, 0.9))
+    delta = [second[i].mT @ second[j] - first[i].mT @ first[j] for i in range(2) for j in range(2)]
+    values = torch.linalg.svdvals(torch.stack(delta))
+    assert values.max().item() == pytest.approx(worst.item(), rel=1e-12)
+    assert worst <= 2
+
+
+def test_what_turns_nothing_is_refused():
+    with pytest.raises(TypeError, match="alibi turns nothing"):
+        equivariance(rw.create("alibi", head_dim=12, heads=2), torch.zeros(2, 1, dtype=torch.float64))
