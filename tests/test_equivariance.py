@@ -1,4 +1,4 @@
-"""How much scores change when both tokens move, against scores of random vectors and against what is known in closed form."""
+"""How much scores change when both tokens move, against scores of random vectors and what is known in closed form."""
 
 import math
 
