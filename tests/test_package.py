@@ -20,7 +20,7 @@ from ropewalk.encodings import REGISTRY
 
 CLASSES = [kind.__name__ for kind in REGISTRY.values()]
 CODES = ["Basis", "Bias", "Chain", "Code", "ContentBias", "Offset", "Rotation", "Sphere", "Turn"]
-REST = ["Encoding", "Traits", "attend", "attend_qkv", "chain", "create", "names", "validate"]
+REST = ["Encoding", "Traits", "attend", "attend_qkv", "chain", "create", "fold", "fold_into", "names", "validate"]
 
 FILES = sorted(path.stem for path in Path(rw.__file__).with_name("encodings").glob("*.py") if path.stem != "__init__")
 # How an op is computed is no public matter: its package says what it does.

@@ -2,6 +2,7 @@
 
 from ropewalk import positions as positions
 from ropewalk import spectra as spectra
+from ropewalk import theory as theory
 from ropewalk.attention import attend as attend
 from ropewalk.attention import attend_qkv as attend_qkv
 from ropewalk.code import Basis as Basis
@@ -20,5 +21,7 @@ from ropewalk.factory import chain as chain
 from ropewalk.factory import create as create
 from ropewalk.factory import names as names
 from ropewalk.positions import validate as validate
+from ropewalk.theory import fold as fold
+from ropewalk.theory import fold_into as fold_into
 
 __version__ = "0.1.0"

@@ -18,6 +18,7 @@ from ropewalk.attention import attend_qkv
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, one_of, positive, positives
 from ropewalk.factory import create
+from ropewalk.theory import Projection
 
 PRESETS = {
     "tiny": {"width": 192, "depth": 12, "heads": 3},
@@ -123,6 +124,13 @@ class ViT(nn.Module):
             x = block(x, own)
         x = self.norm(x)
         return self.head(x[:, 0] if self.pool == "class" else x[:, count:].mean(1))
+
+    def projections(self) -> list[tuple[Projection, Projection]]:
+        """The rows of each block's projection that make q and those that make k: for `ropewalk.fold_into`."""
+        width = self.head.in_features
+        q, k = slice(0, width), slice(width, 2 * width)
+        linears = [block.qkv for block in self.blocks if isinstance(block, Block)]
+        return [(Projection(linear, q), Projection(linear, k)) for linear in linears]
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the encoding, of tokens, norms, gains and biases."""

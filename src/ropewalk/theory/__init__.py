@@ -1,0 +1,22 @@
+"""What an encoding's mathematics says of it, computed on the encoding itself, trained or not.
+
+`commutators` says whether its generators commute, `rope_equation` whether scores depend on differences of positions alone,
+`equivariance` by how much they change when both tokens move; `spectrum`, `span` and `parameters` what it holds. A
+commuting encoding is RoPE-Mixed in another basis: `fold` finds it, `fold_into` puts the basis into a model's projections.
+"""
+
+from ropewalk.theory.commuting import Planes as Planes
+from ropewalk.theory.commuting import commutators as commutators
+from ropewalk.theory.commuting import generators as generators
+from ropewalk.theory.commuting import planes as planes
+from ropewalk.theory.equivariance import Change as Change
+from ropewalk.theory.equivariance import equivariance as equivariance
+from ropewalk.theory.equivariance import rope_equation as rope_equation
+from ropewalk.theory.folding import Projection as Projection
+from ropewalk.theory.folding import fold as fold
+from ropewalk.theory.folding import fold_into as fold_into
+from ropewalk.theory.spectrum import Counts as Counts
+from ropewalk.theory.spectrum import Spectrum as Spectrum
+from ropewalk.theory.spectrum import parameters as parameters
+from ropewalk.theory.spectrum import span as span
+from ropewalk.theory.spectrum import spectrum as spectrum

@@ -1,0 +1,95 @@
+"""What an encoding holds: its wave vectors, how far they turn across an image, and how many numbers it learns.
+
+A commuting encoding turns planes, each by w · p with a wave vector w. Planes of one wave turn together: of k such planes any
+orthonormal basis is as good, and the encoding tells k pairs of channels nothing apart. Planes of different waves along one
+line tell distances along that direction alone.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.encoding import Encoding
+from ropewalk.theory.commuting import Planes, commutators, generators, planes
+
+
+class Spectrum(NamedTuple):
+    """The different wave vectors (W A) of a head, longest first, how many planes turn by each, and channels that do not."""
+
+    waves: Tensor
+    multiplicity: Tensor
+    still: int
+
+    def directions(self, tolerance: float = 1e-6) -> int:
+        """How many lines through zero the waves lie on."""
+        return len(_distinct(torch.nn.functional.normalize(self.waves, dim=-1), tolerance)[0])
+
+
+class Counts(NamedTuple):
+    """The numbers that an encoding learns, and those of the RoPE-Mixed that it folds to: None, if it does not commute."""
+
+    learned: int
+    folded: int | None
+
+
+def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
+    """The planes of an encoding whose generators commute, as `commutators` measures them. Others are refused."""
+    a = generators(encoding)
+    worst, size = commutators(encoding).max().item(), a.abs().max().item()
+    if (uneven := (a + a.mT).abs().max().item()) > tolerance * size:
+        share = f"{uneven / (2 * size):.3g} of their size"
+        raise ValueError(f"{encoding.name} does not only turn: its generators are not skew-symmetric, by {share}")
+    if worst > tolerance:
+        raise ValueError(f"the generators of {encoding.name} do not commute, by {worst:.3g} of their size")
+    found = planes(a)
+    if found.residual > 10 * tolerance:
+        share = f"{found.residual:.3g} of the generators' size"
+        raise ValueError(f"{encoding.name} has no planes that only turn: {share} is left outside the best ones")
+    return found
+
+
+def spectrum(encoding: Encoding, *, layer: int = 0, head: int = 0, tolerance: float = 1e-6) -> Spectrum:
+    """The wave vectors of one head of a commuting encoding. Waves closer than `tolerance` of the longest count as one."""
+    found = commuting_planes(encoding, tolerance).waves
+    found = found if encoding.layers is None else found[layer]
+    waves = found[head if len(found) > 1 else 0]
+    longest = waves.norm(dim=-1).max()
+    turning = waves[waves.norm(dim=-1) > tolerance * longest]
+    distinct, count = _distinct(turning, tolerance * longest.item())
+    return Spectrum(turning[distinct], torch.tensor(count, dtype=torch.long), encoding.head_dim - 2 * len(turning))
+
+
+def span(encoding: Encoding, *size: int) -> Tensor:
+    """Radians ([L] h A P) that planes turn from the first patch to the last along each axis alone, fastest first.
+
+    They are the frequencies of each axis's generator times the extent of a grid of that size, in the encoding's
+    coordinates; whether generators of different axes commute makes no difference.
+    """
+    places = encoding.grid(*size, dtype=torch.float64, device="cpu")
+    extent = places.amax(0) - places.amin(0)
+    values = torch.linalg.eigvalsh(1j * generators(encoding)).flip(-1)[..., : encoding.head_dim // 2]
+    return values * extent[:, None]
+
+
+def parameters(encoding: Encoding, *, tolerance: float = 1e-6) -> Counts:
+    """How many numbers it learns, and how many there are in the RoPE-Mixed that gives the same scores."""
+    learned = sum(value.numel() for value in encoding.parameters())
+    try:
+        return Counts(learned, commuting_planes(encoding, tolerance).waves.numel())
+    except ValueError:
+        return Counts(learned, None)
+
+
+def _distinct(vectors: Tensor, tolerance: float) -> tuple[list[int], list[int]]:
+    """The first of each set of vectors that lie within the tolerance of it, and how many there are in each set."""
+    first: list[int] = []
+    count: list[int] = []
+    for i, vector in enumerate(vectors):
+        away = (vectors[first] - vector).norm(dim=-1)
+        if first and away.min() <= tolerance:
+            count[int(away.argmin())] += 1
+        else:
+            first.append(i)
+            count.append(1)
+    return first, count
