@@ -21,6 +21,7 @@ REFERENCES = {
     "rope": {"transformers": "test_rope_like_llama", "waves": "test_rope", "chain": "test_rope_and_alibi"},
     "sincos": {"timm": "test_sincos", "absolute": "test_sincos_of_a_grid"},
     "spherical": {"spherical": "test_fixed"},
+    "spherical-symmetric": {"symmetric": "test_symmetric"},
     "string-cayley": {"string": "test_grid_with_a_prefix"},
     "string-circulant": {"string": "test_grid_with_a_prefix"},
     "swin-bias": {"bias": "test_swin_bias"},

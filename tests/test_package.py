@@ -44,7 +44,7 @@ def own(module):
 
 def test_names_that_were_there_stay():
     first = "alibi axial comrope-ap comrope-ld learned-ape liere mixed none rope sincos spherical t5-bias uniform"
-    second = "dinov3 golden mrope string-cayley string-circulant swin-bias transformer-xl xpos"
+    second = "dinov3 golden mrope spherical-symmetric string-cayley string-circulant swin-bias transformer-xl xpos"
     assert {*first.split(), *second.split()} <= set(rw.names())
 
 

@@ -15,6 +15,7 @@ from ropewalk.encodings.nope import NoPE as NoPE
 from ropewalk.encodings.rope import RoPE as RoPE
 from ropewalk.encodings.sincos import SinCos as SinCos
 from ropewalk.encodings.spherical import Spherical as Spherical
+from ropewalk.encodings.spherical_symmetric import SphericalSymmetric as SphericalSymmetric
 from ropewalk.encodings.string_cayley import StringCayley as StringCayley
 from ropewalk.encodings.string_circulant import StringCirculant as StringCirculant
 from ropewalk.encodings.swin_bias import SwinBias as SwinBias

@@ -4,7 +4,7 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.code import Sphere
+from ropewalk.code import Code, Sphere
 from ropewalk.encoding import Encoding, Shape, Traits, flag, positive_number, shares
 from ropewalk.ops.sphere import PLANES
 
@@ -57,7 +57,7 @@ class Spherical(Encoding):
             raise ValueError(f"learned frequencies are drawn from U(0, 1): no base or law of a paper, got {given}")
         self.base = None if learned else positive_number("base", 100.0 if base is None else base)
         if self.head_dim < 3:
-            raise ValueError(f"spherical needs a triplet of channels, got head_dim={self.head_dim}")
+            raise ValueError(f"{self.name} needs a triplet of channels, got head_dim={self.head_dim}")
         self.build(learned=self.learned)
 
     def initial(self) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ class Spherical(Encoding):
         frequency = self.scale * spectra.geometric(count, self.base, over)
         return {"frequency": frequency[None, :, None].repeat(1, 1, self.axes)}
 
-    def encode(self, q: Tensor, k: Tensor | None) -> Sphere:
+    def encode(self, q: Tensor, k: Tensor | None) -> Code:
         k_angle = None if k is None else self._angle(k)
         return Sphere(layers=self.layers, head_dim=self.head_dim, q_angle=self._angle(q), k_angle=k_angle)
 
@@ -79,7 +79,7 @@ class Spherical(Encoding):
         return p * (frequency.unsqueeze(1) if self.layers is not None and p.ndim == 5 else frequency)
 
     def generators(self) -> Tensor:
-        """Skew-symmetric A ([L] h A D D) with S(p) = exp(p_last A_last) … exp(p_0 A_0)."""
+        """Skew-symmetric A ([L] h A D D), one an axis: S(p) = exp(p_last A_last) … exp(p_0 A_0)."""
         frequency = (self.frequency if self.learned else self.per_layer(self.frequency)).mT  # ([L] h A T)
         total = frequency.new_zeros(*frequency.shape[:-1], self.head_dim, self.head_dim)
         for axis, (first, second) in enumerate(PLANES[: self.axes]):
