@@ -8,6 +8,7 @@ import torch
 import ropewalk as rw
 from ropewalk.testing.case import points, ready
 from ropewalk.theory import equivariance, rope_equation
+from ropewalk.theory import shifts as measured
 
 RELATIVE = ["axial", "mixed", "uniform", "golden", "string-cayley", "string-circulant", "comrope-ap", "comrope-ld"]
 
@@ -57,6 +58,41 @@ def test_the_worst_change_is_reached_and_not_exceeded():
     values = torch.linalg.svdvals(torch.stack(delta))
     assert values.max().item() == pytest.approx(worst.item(), rel=1e-12)
     assert worst <= 2
+
+
+@pytest.mark.parametrize("name", ["liere", "spherical", "string-cayley", "xpos"])
+def test_blocks_and_chunks_change_nothing(name, monkeypatch):
+    encoding = made(name, layers=2, axes=1 if name == "xpos" else 2, **({"block": 5} if name == "liere" else {}))
+    p = points(encoding, 5)
+    whole = equivariance(encoding, p, (0.3, 1.0))
+    monkeypatch.setattr(measured, "ELEMENTS", 1)
+    apart = equivariance(encoding, p, (0.3, 1.0))
+    monkeypatch.setattr(measured, "_blocks", lambda *sides: [torch.arange(12)[None]])
+    monkeypatch.setattr(measured, "_largest", lambda delta, *rest: torch.linalg.matrix_norm(delta, ord=2))
+    dense = equivariance(encoding, p, (0.3, 1.0))
+    for one, other, third in zip(whole, apart, dense, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+        torch.testing.assert_close(one, third, rtol=0, atol=1e-13)
+
+
+def test_gains_of_queries_and_keys_cancel():
+    encoding = made("xpos", axes=1)
+    assert equivariance(encoding, points(encoding, 5), (7.0,)).worst.max() < 1e-10
+    assert rope_equation(encoding) < 1e-10
+
+
+def test_of_a_chain_it_is_what_turns():
+    options = {"head_dim": 12, "heads": 2, "axes": 2, "coordinates": "index"}
+    spherical = rw.create("spherical", **options).double()
+    chain, p = rw.chain(rw.create("alibi", **options).double(), spherical), points(spherical, 4)
+    assert torch.equal(equivariance(chain, p).place, equivariance(spherical, p).place)
+    assert rope_equation(chain) == rope_equation(spherical) > 0.1
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (4, 3), (2, 4, 2)])
+def test_positions_must_be_of_its_axes(shape):
+    with pytest.raises(ValueError, match=r"positions must be \(N, 2\) with N of 1 or more, got"):
+        equivariance(made("axial"), torch.zeros(shape, dtype=torch.float64))
 
 
 def test_what_turns_nothing_is_refused():

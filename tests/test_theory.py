@@ -71,3 +71,95 @@ def test_generators_that_vanish_have_no_planes():
 def test_without_generators_there_is_nothing_to_fold():
     with pytest.raises(TypeError, match="alibi has no generators"):
         theory.fold(rw.create("alibi", head_dim=12, heads=2))
+
+
+def generators_of(waves, basis):
+    """A_a = U W_a Uᵀ, spelled out."""
+    axes, depth = waves.shape[1], len(basis)
+    total = torch.zeros(axes, depth, depth, dtype=torch.float64)
+    for pair, wave in enumerate(waves):
+        x, y = basis[:, 2 * pair], basis[:, 2 * pair + 1]
+        for axis in range(axes):
+            total[axis] += wave[axis] * (torch.outer(y, x) - torch.outer(x, y))
+    return total
+
+
+def check_planes(waves, depth=9):
+    basis = torch.linalg.qr(torch.randn(depth, depth, dtype=torch.float64)).Q
+    a = generators_of(waves, basis)
+    found = theory.planes(a[None])
+    torch.testing.assert_close(found.basis[0].mT @ found.basis[0], torch.eye(depth, dtype=torch.float64))
+    torch.testing.assert_close(
+        generators_of(found.waves[0], found.basis[0]), a, rtol=0, atol=1e-10 * max(1.0, a.abs().max().item())
+    )
+    assert found.residual < 1e-10
+    return found
+
+
+@pytest.mark.parametrize(
+    "waves",
+    [
+        [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [0.0, 0.0]],
+        [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0]],
+        [[1.0, 0.0], [1.0, 1e-4], [1e-5, 1.0], [0.0, 0.0]],
+        [[0.0, 0.0]] * 4,
+        [[1e6, 1.0], [1.0, 1e6], [1e-2, 0.0], [3.0, 3.0]],
+    ],
+    ids=["repeated", "along-axes", "close", "zero", "far-apart"],
+)
+def test_planes_of_special_waves(waves):
+    check_planes(torch.tensor(waves, dtype=torch.float64))
+
+
+def test_planes_that_one_mixture_cannot_tell_apart(monkeypatch):
+    """Two waves that come to the same in the first mixture that is tried; with their mirror images, axes are of one size."""
+    a, b = torch.randn(2, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    waves = torch.tensor([[1.0, 2.0], [1.0 + b, 2.0 - a], [2.0, 1.0], [2.0 - a, 1.0 + b]], dtype=torch.float64)
+    check_planes(waves)
+    monkeypatch.setattr("ropewalk.theory.commuting.MIXTURES", 1)
+    with pytest.raises(AssertionError):
+        check_planes(waves)
+
+
+def test_waves_have_a_sign_and_an_order():
+    found = check_planes(torch.tensor([[-1.0, 2.0], [0.0, -3.0], [0.5, 0.5]], dtype=torch.float64))
+    wanted = torch.tensor([[0.0, 3.0], [1.0, -2.0], [0.5, 0.5], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(found.waves[0], wanted)
+
+
+def test_spectrum_counts_planes_of_one_wave():
+    found = theory.spectrum(made("uniform", "plain"))
+    assert sorted(found.waves.abs().sum(-1).tolist()) == pytest.approx([1.0, 1.0])
+    assert found.multiplicity.tolist() == [3, 3]
+    assert (found.still, found.directions()) == (0, 2)
+    zero = theory.spectrum(rw.create("rope", head_dim=12, rotary_dim=8))
+    assert (len(zero.waves), zero.still) == (4, 4)
+
+
+@pytest.mark.parametrize(("block", "directions"), [(2, 6), (4, 3), (6, 2), (12, 1)])
+def test_comrope_ld_has_a_direction_for_each_block(block, directions):
+    found = theory.spectrum(made("comrope-ld", "plain", block=block), head=1)
+    assert len(found.waves) == 6
+    assert found.directions() == directions
+
+
+def test_the_spectrum_is_that_of_the_head_and_layer_asked_for():
+    encoding = made("mixed", "grouped-layers")
+    found = theory.spectrum(encoding, layer=1, head=1)
+    lengths = encoding.wave[1, 1].norm(dim=-1).sort(descending=True).values
+    torch.testing.assert_close(found.waves.norm(dim=-1), lengths.detach())
+
+
+def test_span_is_what_each_axis_turns():
+    encoding = rw.create("axial", head_dim=12, heads=2, variant="eva")
+    wanted = torch.tensor([1.0, 1e4 ** (-1 / 3), 1e4 ** (-2 / 3)], dtype=torch.float64)
+    found = theory.span(encoding, 3, 5)
+    torch.testing.assert_close(found[0, 0, :3], 2 * wanted)
+    torch.testing.assert_close(found[0, 1, :3], 4 * wanted)
+    assert not found[..., 3:].abs().gt(1e-12).any()
+
+
+def test_parameters_before_and_after_folding():
+    assert theory.parameters(made("comrope-ld", "plain", block=4)) == (2 * 3 * (16 + 2), 2 * 6 * 2)
+    assert theory.parameters(made("liere", "plain", block=4)) == (2 * 2 * 3 * 6, None)
+    assert theory.parameters(rw.create("axial", head_dim=12, heads=2)) == (0, 6 * 2)

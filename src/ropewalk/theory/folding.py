@@ -24,7 +24,7 @@ from ropewalk.encoding import Encoding
 from ropewalk.encodings.mixed import Mixed
 from ropewalk.factory import Chained
 from ropewalk.theory.commuting import turning
-from ropewalk.theory.spectrum import commuting_planes
+from ropewalk.theory.waves import commuting_planes
 
 
 class Projection(NamedTuple):
@@ -101,7 +101,8 @@ def _mixed(encoding: Encoding, waves: Tensor) -> Mixed:
     """RoPE-Mixed with these waves, in the precision and on the device of an encoding."""
     names = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
     shared = waves.shape[-3] == 1 < encoding.own_heads
-    mixed = Mixed(**{name: getattr(encoding, name) for name in names}, shared=shared)
+    with torch.random.fork_rng(devices=[]):  # what it draws at its start is overwritten
+        mixed = Mixed(**{name: getattr(encoding, name) for name in names}, shared=shared)
     mixed = mixed.to(next(tensor for tensor in (*encoding.parameters(), *encoding.buffers())))
     with torch.no_grad():
         mixed.wave.copy_(waves)
