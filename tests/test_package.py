@@ -54,8 +54,8 @@ def test_public_names_are_pinned():
 
 
 def test_public_modules():
-    assert isinstance(rw.positions, types.ModuleType)
-    assert isinstance(rw.spectra, types.ModuleType)
+    for module in (rw.layouts, rw.positions, rw.spectra, rw.theory):
+        assert isinstance(module, types.ModuleType)
 
 
 @pytest.mark.parametrize("file", FILES)

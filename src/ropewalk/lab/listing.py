@@ -59,7 +59,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "needs": _yes(row["needs_learning"]),
         "parameters": parameters(row),
         "acts_on": row["acts_on"],
-        "reach": "any" if row["reach"] is None else f"{row['reach']:g}",
+        "reach": "any" if row["reach"] is None else f"{row['reach']:.5g}",
         "paper": row["paper"].removeprefix("arXiv:"),
         "variants": ", ".join(row["variants"]),
     }
