@@ -23,6 +23,7 @@ import overview
 import papers
 import ropewalk as rw
 import speed
+import theorems
 from ropewalk.lab.plots import THEMES
 
 ROOT = Path(__file__).parent.parent
@@ -51,12 +52,14 @@ def write(pages: Path) -> None:
     context.set_forkserver_preload(["drawings"])
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
         told = pool.submit(papers.write, pages)
+        proved = pool.submit(theorems.write, pages)
         drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
         handwritten.write(pages)
         speed.draw(pages)
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()
+        proved.result()
 
 
 def html(pages: Path, site: Path) -> None:

@@ -88,12 +88,27 @@ def cpu() -> str:
     return f"{_where(found)}\n\n{_by('shape', found['rows'])}" if found else _absent()
 
 
+def folded() -> str:
+    """Inference of commuting encodings as they are and folded, over mixed RoPE, on each machine where it was measured."""
+    parts = []
+    for path in sorted(RESULTS.parent.glob("folded-inference-*.json")):
+        found = document(path)
+        head = ["inference over that of mixed RoPE", "as it is", "folded"]
+        cells = [
+            [f"{row[f'{how} over mixed']:.3f} ± {row[f'{how} spread']:.3f}" for how in head[1:]] for row in found["rows"]
+        ]
+        lines = [[row["name"], *own] for row, own in zip(found["rows"], cells, strict=True)]
+        parts.append(f"{tables.table(head, lines)}\n\nA ViT-S, {found['batch']} images of 224 px. {_where(found)}")
+    return "\n\n".join(parts)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed-machine": machine,
     "speed-ops": ops,
     "speed-lengths": lengths,
     "speed-steps": steps,
     "speed-cpu": cpu,
+    "folded": folded,
 }
 
 
