@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 from matplotlib.colors import to_hex
