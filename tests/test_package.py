@@ -54,7 +54,7 @@ def test_public_names_are_pinned():
 
 
 def test_public_modules():
-    for module in (rw.layouts, rw.positions, rw.spectra, rw.theory):
+    for module in (rw.extension, rw.layouts, rw.positions, rw.spectra, rw.theory):
         assert isinstance(module, types.ModuleType)
 
 
@@ -137,6 +137,7 @@ def test_options_have_one_spelling(name):
         *("base", "block", "interleaved", "learned", "scale", "shared", "std", "width", "rotary_dim", "proportional"),
         *("buckets", "max_distance", "bidirectional", "interpolation", "outside", "class_token"),
         *("fastest", "slowest", "still", "min_period", "max_period", "sections", "gamma", "scale_base"),
+        *("extension", "length"),
     }
 
 

@@ -111,6 +111,13 @@ class Chained(Encoding):
         for member in self._parts():
             member.init_non_persistent_buffers()
 
+    def at(self, length: int) -> Encoding:
+        members = self._parts()
+        chosen = [member.at(length) for member in members]
+        return (
+            self if all(a is b for a, b in zip(members, chosen, strict=True)) else Chained(parts=chosen).train(self.training)
+        )
+
     def encode(self, q: Tensor, k: Tensor | None) -> Chain:
         return Chain(layers=self.layers, codes=tuple(member.encode(q, k) for member in self._parts()))
 

@@ -77,11 +77,15 @@ class Waves(Encoding):
             total[..., i, j], total[..., j, i] = -waves[..., pair], waves[..., pair]
         return total
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return self.waves().shape[-2]
+
     def summary(self) -> str:
-        pairs = self.waves().shape[-2]
-        left = self.head_dim - 2 * pairs
+        left = self.head_dim - 2 * self.pairs
         layout = "interleaved" if self.interleaved else "half-split"
-        return f"{super().summary()}, {pairs} pairs, {layout}" + (f", {left} channels unturned" if left else "")
+        return f"{super().summary()}, {self.pairs} pairs, {layout}" + (f", {left} channels unturned" if left else "")
 
     def _all_layers(self, waves: Tensor) -> Tensor:
         return waves if self.layers is None or waves.ndim == 4 else self.per_layer(waves)

@@ -1,7 +1,7 @@
 """Codes that turn q and k by matrices that depend on the position."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -90,9 +90,12 @@ class Rotary(Code, ABC):
         return self._with_prefix(self._turns("k"), self.k_prefix)
 
     def _with_prefix(self, turns: Tensor, prefix: int) -> Tensor:
-        identity = torch.eye(self.head_dim, dtype=turns.dtype, device=turns.device)
-        still = identity.expand(*turns.shape[:-3], prefix, -1, -1)
+        still = self._of_prefix(turns).expand(*turns.shape[:-3], prefix, -1, -1)
         return torch.cat([still, turns], dim=-3)
+
+    def _of_prefix(self, like: Tensor) -> Tensor:
+        """The matrix (D D) that meets tokens without a position."""
+        return torch.eye(self.head_dim, dtype=like.dtype, device=like.device)
 
     def _still(self, like: Tensor, lead: int) -> Tensor:
         """Identities to write rotations into, one for each entry of the first `lead` dimensions of `like`."""
@@ -102,7 +105,10 @@ class Rotary(Code, ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rotation(Rotary):
-    """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P)."""
+    """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P).
+
+    A gain that all positions have in common is the prefix's too: what is sharpened are all logits or none.
+    """
 
     kind = "angle"
     trailing = 1
@@ -111,21 +117,35 @@ class Rotation(Rotary):
     k_angle: Tensor | None = None
     q_gain: Tensor | None = None
     k_gain: Tensor | None = None
+    prefix_gain: float = field(default=1.0, metadata=STATIC)
     interleaved: bool = field(metadata=STATIC)
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
-        angles = [self._table(side) for side in xs]
-        gains = [self.q_gain if side == "q" else self.k_gain for side in xs]
-        given, prefixes = list(xs.values()), self._prefixes(xs)
+        given, (angles, gains, prefixes) = list(xs.values()), self._given(xs)
         if not in_place:
             return ops.rotate(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
         ops.rotate_(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
         return given
 
     def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-        angles, gains = [self._table("q"), self._table("k")], [self.q_gain, self.k_gain]
-        prefixes = [self.q_prefix, self.k_prefix]
+        angles, gains, prefixes = self._given(("q", "k"))
         return ops.rotate_qkv(x, heads, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+
+    def _given(self, sides: Iterable[str]) -> tuple[list[Tensor], list[Tensor | None], list[int]]:
+        """Angles, gains and prefixes of these sides. A prefix that is stretched is as tokens that turn by nothing."""
+        angles = [self._table(side) for side in sides]
+        gains = [self.q_gain if side == "q" else self.k_gain for side in sides]
+        prefixes = [self.q_prefix if side == "q" else self.k_prefix for side in sides]
+        if self.prefix_gain == 1.0 or not any(prefixes):
+            return angles, gains, prefixes
+        angles = [_after(angle, prefix, 0.0) for angle, prefix in zip(angles, prefixes, strict=True)]
+        stretched = [None if g is None else _after(g, n, self.prefix_gain) for g, n in zip(gains, prefixes, strict=True)]
+        return angles, stretched, [0] * len(prefixes)
+
+    def _of_prefix(self, like: Tensor) -> Tensor:
+        channels = torch.ones(self.head_dim, dtype=like.dtype, device=like.device)
+        channels[: 2 * self.q_angle.shape[-1]] = self.prefix_gain
+        return torch.diag(channels)
 
     def _turns(self, side: str) -> Tensor:
         angle, gain = self._table(side), getattr(self, f"{side}_gain")
@@ -215,3 +235,9 @@ class Turn(Rotary):
             channels = slice(block * size, (block + 1) * size)
             turns[..., channels, channels] = matrix[..., block, :, :]
         return turns
+
+
+def _after(table: Tensor, prefix: int, value: float) -> Tensor:
+    """A table ([B] h n P) with so many rows of one value before it."""
+    rows = table.new_full((*table.shape[:-2], prefix, table.shape[-1]), value)
+    return torch.cat([rows, table], dim=-2)

@@ -100,9 +100,12 @@ def matrices(code: Code) -> tuple[Tensor, Tensor]:
 
 
 def turns(encoding: Encoding, p: Tensor) -> Tensor:
-    """The matrices at p, seen from the basis that tokens of the prefix, which are not turned, are written in."""
+    """The matrices at p, seen from the basis that tokens of the prefix, which are not turned, are written in.
+
+    Its vectors are at right angles, but may be stretched.
+    """
     first, rest = matrices(encoding(p).prefixed(q=1))[0].split([1, len(p)], dim=-3)
-    return first.mT @ rest
+    return first.mT @ rest / first.square().sum(-2).unsqueeze(-1)
 
 
 def exponential(encoding: Encoding, p: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ def folded_parts(encoding: Encoding, tolerance: float) -> tuple[Encoding, Tensor
     """RoPE-Mixed, or the chain with that in the place of what turned, and the basis in float64 on the CPU."""
     part = turning(encoding)
     found = commuting_planes(part, tolerance)
+    if not part.traits.isometric:
+        raise ValueError(f"{part.name} stretches q and k, which RoPE-Mixed does not: {part!r}")
     plain = _pairs(part)
     mixed = _mixed(part, found if plain is None else plain, interleaved=plain is None or part.interleaved)  # type: ignore[arg-type]
     basis = (found if plain is None else plain).basis

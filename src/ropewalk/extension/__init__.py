@@ -1,0 +1,25 @@
+"""Context extension: rules that make a model with RoPE read longer texts than those it was trained on.
+
+A rule is a pure function from a spectrum to another one and a factor for q and k:
+
+    frequency, factor = YaRN(factor=4, original_max_position_embeddings=4096)(frequency, base=1e4, rotary_dim=128)
+
+`parse` makes a rule of a dictionary in transformers' spelling, `options` all that RoPE takes of a model's config. What
+depends on the length of a text is settled once, by the largest length that it will have: nothing here remembers earlier
+calls.
+"""
+
+from ropewalk.extension.parts import ByParts as ByParts
+from ropewalk.extension.parts import Llama3 as Llama3
+from ropewalk.extension.parts import YaRN as YaRN
+from ropewalk.extension.reading import RULES as RULES
+from ropewalk.extension.reading import options as options
+from ropewalk.extension.reading import parse as parse
+from ropewalk.extension.rule import Extended as Extended
+from ropewalk.extension.rule import Rule as Rule
+from ropewalk.extension.searched import LongRoPE as LongRoPE
+from ropewalk.extension.searched import YarnArticle as YarnArticle
+from ropewalk.extension.uniform import DynamicNTK as DynamicNTK
+from ropewalk.extension.uniform import Linear as Linear
+from ropewalk.extension.uniform import NTKAware as NTKAware
+from ropewalk.extension.uniform import Proportional as Proportional

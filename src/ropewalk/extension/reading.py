@@ -1,0 +1,128 @@
+"""Rules from the dictionaries of model configs, in transformers' spelling. What is not known is an error."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ropewalk.extension.frameworks import FRAMEWORKS
+from ropewalk.extension.parts import ByParts, Llama3, YaRN
+from ropewalk.extension.rule import Rule
+from ropewalk.extension.searched import LongRoPE, YarnArticle
+from ropewalk.extension.uniform import DynamicNTK, Linear, NTKAware, Proportional
+
+Spec = Mapping[str, Any]
+
+RULES: dict[str, type[Rule]] = {
+    rule.rope_type: rule
+    for rule in (Linear, NTKAware, DynamicNTK, ByParts, YaRN, Llama3, LongRoPE, Proportional, YarnArticle)
+}
+ALIASES = {"su": "longrope"}  # of early Phi-3 configs
+MODEL_KEYS = ("rope_theta", "partial_rotary_factor")  # which are of the encoding, not of the rule
+ORIGINAL = "original_max_position_embeddings"
+
+
+def parse(spec: Rule | Spec | str | None) -> Rule | None:
+    """The rule of a specification: a rule itself, its name, or a dictionary with `rope_type` (or `type`) and its options.
+
+    None and the type "default" are no rule. Keys whose value is None count as not there.
+    """
+    if spec is None or isinstance(spec, Rule):
+        return spec
+    if not isinstance(spec, Mapping | str):
+        raise TypeError(f"an extension must be a rule, its name or a dictionary, got {spec!r}")
+    given = (
+        {"rope_type": spec} if isinstance(spec, str) else {key: value for key, value in spec.items() if value is not None}
+    )
+    name = _type_of(given)
+    given = {key: value for key, value in given.items() if key not in ("rope_type", "type")}
+    if name == "default":
+        _refuse_unknown("default", given, ())
+        return None
+    if name not in RULES:
+        raise ValueError(f"rope_type must be one of {', '.join(map(repr, ['default', *RULES]))}, got {name!r}")
+    return _made(RULES[name], given)
+
+
+def options(
+    parameters: Spec | None,
+    *,
+    head_dim: int,
+    max_position_embeddings: int | None = None,
+    rope_theta: float | None = None,
+    layer_type: str | None = None,
+    framework: str | None = None,
+) -> dict[str, Any]:
+    """What `rw.create("rope", head_dim=head_dim, …)` takes for the `rope_parameters` or `rope_scaling` of a model config.
+
+    max_position_embeddings  The config's: what a rule needs and the dictionary lacks is taken from it, as in transformers.
+    rope_theta               The config's, where the dictionary has none (configs before transformers 5); 10,000 else.
+    layer_type               Whose, where the dictionary has one for each type of layer.
+    framework                Read it as "transformers", "vllm" or "mlx" does, faults included; None reads what it says.
+    """
+    chosen, nested = _of_layer(parameters or {}, layer_type)
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    chosen["rope_type"] = _type_of(chosen)
+    chosen.pop("type", None)
+    chosen = _completed(chosen, max_position_embeddings)
+    if framework is not None:
+        if framework not in FRAMEWORKS:
+            raise ValueError(f"framework must be one of {', '.join(map(repr, FRAMEWORKS))}, got {framework!r}")
+        chosen = FRAMEWORKS[framework](chosen, nested)
+    found: dict[str, Any] = {"base": float(chosen.pop("rope_theta", rope_theta or 10000.0))}
+    if chosen["rope_type"] != "proportional" and "partial_rotary_factor" in chosen:
+        found["rotary_dim"] = int(head_dim * chosen.pop("partial_rotary_factor"))
+    rule = parse(chosen)
+    return found | ({} if rule is None else {"extension": rule.spec()})
+
+
+def _made(kind: type[Rule], given: dict[str, Any]) -> Rule:
+    known = {entry.name: entry for entry in fields(kind)}
+    _refuse_unknown(kind.rope_type, given, tuple(known))
+    missing = [name for name, entry in known.items() if entry.default is MISSING and name not in given]
+    if missing:
+        raise ValueError(f"the rule {kind.rope_type!r} needs {', '.join(missing)}, got {', '.join(given) or 'nothing'}")
+    return kind(**given)
+
+
+def _refuse_unknown(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
+    unknown = [key for key in given if key not in known]
+    if not unknown:
+        return
+    hint = ""
+    if set(unknown) & set(MODEL_KEYS):
+        hint = "; extension.options takes a config's whole dictionary"
+    if "attn_factor" in unknown:
+        hint = "; attn_factor is vLLM's, to be read with framework='vllm'"
+    raise ValueError(f"the rule {name!r} takes {', '.join(known) or 'nothing'}, got {', '.join(unknown)}{hint}")
+
+
+def _type_of(spec: Spec) -> str:
+    both = {spec[key] for key in ("rope_type", "type") if spec.get(key) is not None}
+    if len(both) > 1:
+        raise ValueError(f"rope_type and type are two names of one thing, got {spec['rope_type']!r} and {spec['type']!r}")
+    name = both.pop() if both else "default"
+    return ALIASES.get(name, name)
+
+
+def _of_layer(parameters: Spec, layer_type: str | None) -> tuple[dict[str, Any], bool]:
+    """The dictionary of one type of layers, and whether there are several."""
+    nested = bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
+    if not nested:
+        return dict(parameters), False
+    if layer_type is None or layer_type not in parameters:
+        raise ValueError(f"layer_type must be one of {', '.join(map(repr, parameters))}, got {layer_type!r}")
+    if parameters[layer_type] is None:
+        raise ValueError(f"layers of type {layer_type!r} have no rotary embedding in this config")
+    return dict(parameters[layer_type]), True
+
+
+def _completed(spec: dict[str, Any], longest: int | None) -> dict[str, Any]:
+    """The dictionary with what transformers takes from the config's max_position_embeddings."""
+    name = spec["rope_type"]
+    if longest is None or name not in ("dynamic", "yarn", "llama3", "longrope"):
+        return spec
+    if name == "dynamic":
+        return {**spec, ORIGINAL: longest}
+    spec = {ORIGINAL: longest, **spec}
+    ratio = max(longest / spec[ORIGINAL], 1.0)
+    return {"factor": ratio, **spec} if name in ("yarn", "longrope") else spec
