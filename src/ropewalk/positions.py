@@ -42,6 +42,47 @@ def segments(lengths: Sequence[int], *, device: torch.device | str | None = None
     return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=sum(lengths))
 
 
+def padded(real: Tensor) -> Tensor:
+    """Places (B, N) of texts that are padded, at the front or anywhere: real tokens are counted from 0, padding stands at 0.
+
+    `real` (B, N) is True where a token is one (transformers' `attention_mask`); `visible(places, owner=real)` is the mask.
+    """
+    if real.ndim != 2 or real.is_floating_point():
+        raise ValueError(f"real must be boolean or of zeros and ones, (B, N), got {real.dtype} {tuple(real.shape)}")
+    return (real.bool().long().cumsum(-1) - 1).clamp(min=0)
+
+
+def visible(
+    places: Tensor,
+    key_places: Tensor | None = None,
+    *,
+    window: int | None = None,
+    owner: Tensor | None = None,
+    key_owner: Tensor | None = None,
+) -> Tensor:
+    """Which keys a query may look at: those at its place or before, as a mask (N, M), or (B, 1, N, M) where places are (B, N).
+
+    The places decide, not the order in a cache, which may be any. The mask is for `attend` without `causal=True`.
+
+    window     How many places back a query sees, its own counted.
+    owner      Whose each query is, shaped like the places or as (N,): it sees keys of the same owner alone. `segments` of
+               packed sequences, or True and False for tokens and padding.
+    key_owner  The same of the keys, where they are others.
+    """
+    keys = places if key_places is None else key_places
+    owners = owner if key_places is None and key_owner is None else key_owner
+    if places.is_floating_point() or keys.is_floating_point() or places.ndim not in (1, 2) or keys.ndim not in (1, 2):
+        got = " and ".join(f"{p.dtype} {tuple(p.shape)}" for p in (places, keys))
+        raise ValueError(f"places must be integers, (N,) or (B, N), got {got}")
+    if (owner is None) != (owners is None):
+        raise ValueError("owners of queries and of keys go together, got those of one alone")
+    back = places.unsqueeze(-1) - keys.unsqueeze(-2)
+    seen = (back >= 0) if window is None else (back >= 0) & (back < _count("window", window, least=1))
+    if owner is not None and owners is not None:
+        seen = seen & (owner.unsqueeze(-1) == owners.unsqueeze(-2))
+    return seen if seen.ndim == 2 else seen.unsqueeze(1)
+
+
 def mrope(
     *parts: int | Sequence[int],
     interval: float = 1.0,

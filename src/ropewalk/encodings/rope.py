@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Self, Unpack
@@ -120,7 +121,9 @@ class RoPE(Waves):
         return F.pad(frequency, (0, still)).unsqueeze(-1)
 
     def rotation(self, q: Tensor, k: Tensor | None) -> Rotation:
-        made, factor = super().rotation(q, k), self._factor
+        made = super().rotation(_wide(q), None if k is None else _wide(k))
+        k_angle = None if made.k_angle is None else _within_a_turn(made.k_angle, q.dtype)
+        made, factor = replace(made, q_angle=_within_a_turn(made.q_angle, q.dtype), k_angle=k_angle), self._factor
         if factor == 1.0:
             return made
         q_gain = torch.full_like(made.q_angle, factor)
@@ -156,3 +159,16 @@ class RoPE(Waves):
         yield cls(head_dim=14, heads=2, base=500.0, rotary_dim=12, extension=yarn)
         parts = extending.ByParts(original_max_position_embeddings=16)
         yield cls(head_dim=12, heads=4, kv_heads=2, learned=True, layers=2, extension=parts, length=64)
+
+
+def _wide(positions: Tensor) -> Tensor:
+    """Positions whose products with float32 frequencies are exact, on devices that have float64."""
+    return positions if positions.device.type == "mps" else positions.double()
+
+
+def _within_a_turn(angle: Tensor, dtype: torch.dtype) -> Tensor:
+    """The angle less its whole turns: at a million places, float32 would round those to a sixteenth of a radian."""
+    if angle.dtype is dtype:
+        return angle
+    whole = (angle.detach() / (2 * math.pi)).round()
+    return torch.sub(angle, whole, alpha=2 * math.pi).to(dtype)

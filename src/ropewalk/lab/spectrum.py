@@ -38,7 +38,7 @@ def spectrum(encoding: Encoding, size: Sequence[int], *, layer: int = 0) -> Spec
     """The spectrum on an image of so many patches."""
     encoding = on_cpu(encoding)
     ends = corners(encoding, size)
-    code = encoding(ends)
+    code = encoding(ends.double())  # in float32, RoPE leaves whole turns out
     if not has_spectrum(encoding, code):
         raise ValueError(f"only encodings that turn channels have frequencies, got {encoding!r}")
     code = code if encoding.layers is None else code[layer]
@@ -46,7 +46,7 @@ def spectrum(encoding: Encoding, size: Sequence[int], *, layer: int = 0) -> Spec
     if isinstance(turn, Turn):
         combined, radians = _of_blocks(encoding, found.channels, (ends[1:] - ends[:1]).diagonal(), layer)
         return Spectrum(found.noun, radians, combined)
-    away = turn.q_angle[:, 1:] - turn.q_angle[:, :1]  # (h A P) or (h A T A)
+    away = (turn.q_angle[:, 1:] - turn.q_angle[:, :1]).to(ends.dtype)  # (h A P) or (h A T A)
     combined = isinstance(turn, Rotation)
     radians = away.movedim(1, -1) if combined else away.diagonal(dim1=1, dim2=3)
     return Spectrum(found.noun, radians.unsqueeze(2), combined or encoding.axes == 1)
