@@ -19,6 +19,7 @@ import drawings
 import gallery
 import handwritten
 import links
+import longer
 import overview
 import papers
 import ropewalk as rw
@@ -56,6 +57,7 @@ def write(pages: Path) -> None:
         drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
         handwritten.write(pages)
         speed.draw(pages)
+        longer.draw(pages)
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

@@ -165,10 +165,11 @@ def test_keys_may_be_turned_as_they_come(make):
     sizes = (HEADS, KV_HEADS, KV_HEADS)
     q, k, v = (torch.randn(2, n, LENGTH, 12, generator=drawn, dtype=torch.float64) for n in sizes)
     expected = rw.attend(q, k, v, encoding(torch.arange(LENGTH)), causal=True)
+    cached = k[:, :, :0]
     for place in range(LENGTH):
         here, until = torch.tensor([place]), torch.arange(place + 1)
         own = encoding(here)
-        cached = own.k(k[:, :, :1]) if place == 0 else torch.cat([cached, own.k(k[:, :, place : place + 1])], 2)
+        cached = torch.cat([cached, own.k(k[:, :, place : place + 1])], 2)
         code = encoding(here, until)
         found = rw.attend(own.q(q[:, :, place : place + 1]), cached, v[:, :, : place + 1], code, turned=True)
         torch.testing.assert_close(found, expected[:, :, place : place + 1], **CLOSE)

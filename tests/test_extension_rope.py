@@ -135,7 +135,7 @@ def test_other_encodings_are_themselves_at_any_length():
         assert made.at(100) is made
         with pytest.raises(ValueError, match="length must be a positive integer, got 0"):
             made.at(0)
-    with pytest.raises(ValueError, match="length must be a positive integer, got 2.5"):
+    with pytest.raises(ValueError, match="length must be a positive integer"):
         rope(DYNAMIC).at(2.5)
 
 

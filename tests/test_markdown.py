@@ -66,9 +66,11 @@ def test_the_pages_with_code_are_these():
         "CONTRIBUTING.md",
         "README.md",
         "docs/pages/folding.md",
+        "docs/pages/longer.md",
         "docs/pages/model.md",
         "docs/pages/positions.md",
         "docs/pages/reference/index.md",
         "docs/pages/reference/plots.md",
         "docs/pages/start.md",
+        "docs/pages/yarn.md",
     ]

@@ -109,15 +109,15 @@ Code Llama's, which did not use YaRN either. The example of `rotate_half` pairs 
 with x at i + d/2. And what it calls Transformer-XL, a learned bias of i - j on the scores, is T5's; Transformer-XL adds
 products of queries with encoded distances and two learned vectors.
 
-In ropewalk position interpolation is `rw.create("rope", head_dim=128, scale=1/s)` and the NTK-aware rule is `base=`;
-`t5-bias` and `transformer-xl` are two encodings.
+In ropewalk all of these are rules of [`rw.extension`](longer.md), the article's under the name `yarn-article`; which
+framework runs which YaRN is [told elsewhere](yarn.md). `t5-bias` and `transformer-xl` are two encodings.
 """
     return Finding(
         name="yarn",
         title="An article's YaRN is not YaRN",
         number=f"a jump from {jump[0]:.2f} to {jump[1]:.2f}; YaRN has a ramp",
         where="an article, and code that had the same lines",
-        here="`scale=` and `base=` for interpolation and NTK",
+        here="`extension=`, each rule by its own name",
         text=text,
         figures={"yarn": partial(draw, found)},
     )

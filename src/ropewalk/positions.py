@@ -60,7 +60,7 @@ def visible(
     owner: Tensor | None = None,
     key_owner: Tensor | None = None,
 ) -> Tensor:
-    """Which keys a query may look at: those at its place or before, as a mask (N, M), or (B, 1, N, M) where places are (B, N).
+    """Which keys a query may look at: those at its place or before, as a mask (N, M), or (B, 1, N, M) for places (B, N).
 
     The places decide, not the order in a cache, which may be any. The mask is for `attend` without `causal=True`.
 

@@ -12,6 +12,7 @@ from ropewalk.lab.plots.attention_patterns import attention_patterns as attentio
 from ropewalk.lab.plots.cost import cost as cost
 from ropewalk.lab.plots.decay import decay as decay
 from ropewalk.lab.plots.equivariance import equivariance as equivariance
+from ropewalk.lab.plots.extensions import extensions as extensions
 from ropewalk.lab.plots.frequency_plane import frequency_plane as frequency_plane
 from ropewalk.lab.plots.sphere_paths import on_sphere
 from ropewalk.lab.plots.sphere_paths import sphere_paths as sphere_paths

@@ -1,0 +1,87 @@
+"""The figure of context extension, and the tables of its pages."""
+
+import math
+
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+import far
+import longer
+import ropewalk as rw
+from ropewalk import extension
+from ropewalk.lab.plots import THEMES, extensions
+from ropewalk.lab.plots.extensions import lines, usual
+
+
+def drawn(figure):
+    return {
+        line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")
+    }
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_each_rule_has_its_line(theme):
+    found = drawn(extensions(theme=theme))
+    assert len(found) == len(usual(8.0, 4096)) == 7
+    assert found["linear"] == pytest.approx([1 / 8] * 64)
+    code = found["YaRN's code (× 1.208)"]
+    assert (code[0], code[-1]) == pytest.approx((1, 1 / 8))
+    assert list(code) == sorted(code, reverse=True)
+    figure = extensions(theme=theme)
+    figure.draw_without_rendering()
+    assert to_hex(figure.get_facecolor()) == THEMES[theme].paper
+
+
+def test_rules_of_one_s_own():
+    rules = {
+        "mine": extension.LongRoPE(
+            short_factor=[1] * 6, long_factor=range_of(6), original_max_position_embeddings=64, factor=4
+        )
+    }
+    found = drawn(extensions(rules, rotary_dim=12, original=64, factor=4.0))
+    (name,) = found
+    assert name == "mine (× 1.155)"
+    assert found[name] == pytest.approx([1 / n for n in range_of(6)])
+    short = lines(rules, base=1e4, rotary_dim=12, length=64)["mine"]
+    assert torch.equal(short.ratio, torch.ones(6, dtype=torch.float64))
+
+
+def range_of(n):
+    return list(range(1, n + 1))
+
+
+def test_the_turns_of_training_are_marked():
+    axes = extensions().axes[0]
+    assert {text.get_text().strip() for text in axes.texts} == {"1 turn", "4 turns", "32 turns"}
+    (once,) = [text for text in axes.texts if text.get_text().strip() == "1 turn"]
+    assert once.get_position()[0] * 4096 == pytest.approx(2 * math.pi)
+    assert [text.get_text().strip() for text in extensions(original=5).axes[0].texts] == []
+
+
+def test_the_table_of_rules_has_all():
+    table = longer.rules()
+    assert all(f"| `{name}` | `{kind.__name__}` | " in table for name, kind in extension.RULES.items())
+
+
+def test_frameworks_differ_where_the_page_says():
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[1:] for row in longer.factors().splitlines()[2:]}
+    own = f"{0.1 * math.log(16) + 1:.4f}"
+    assert [cell.strip(" |") for cell in rows["nothing more"]] == [own] * 3
+    assert [cell.strip(" |") for cell in rows["`attention_factor: 1.0`"]] == ["1.0000", own, own]
+    assert [cell.strip(" |") for cell in rows["`mscale: 1.0, mscale_all_dim: 1.0`"]] == ["1.0000", own, "1.0000"]
+
+
+def test_figures_are_written(tmp_path):
+    longer.draw(tmp_path)
+    assert {path.name for path in (tmp_path / "images").iterdir()} == {"extensions-light.png", "extensions-dark.png"}
+
+
+def test_what_the_page_says_of_a_million_places():
+    plain, here = far.measured(1_000_000, rounded=True), far.measured(1_000_000, rounded=False)
+    near = far.measured(4096, rounded=False)
+    assert 0.04 < plain.angle < 1 / 16
+    assert here.angle < 5e-5
+    assert here.score == pytest.approx(near.score, rel=0.2)
+    assert plain.score > 2 * far.bfloat16() > 100 * here.score
+    assert rw.create("rope", head_dim=128).traits.reach >= 1_000_000
