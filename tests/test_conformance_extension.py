@@ -34,7 +34,7 @@ SPECS = {
     "yarn": [
         *swept(
             factor=[1.0, 4.0, 40.0],
-            original_max_position_embeddings=[512, 2048, None],
+            original_max_position_embeddings=[6, 64, 512, None],
             beta_fast=[32, 8.0, None],
             beta_slow=[2.0, None],
             truncate=[False, True, None],

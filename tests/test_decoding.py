@@ -188,8 +188,11 @@ def test_places_of_padded_texts():
 
 
 def test_what_a_query_may_look_at():
-    mask = rw.positions.visible(torch.tensor([5, 2]), torch.tensor([0, 2, 3, 5, 6]), window=4)
+    mask = rw.positions.visible(torch.tensor([5, 2]), torch.tensor([1, 2, 3, 5, 6]), window=4)
     assert mask.tolist() == [[False, True, True, True, False], [True, True, False, False, False]]
+    for window in (1, 4, LENGTH):
+        assert torch.equal(rw.positions.visible(torch.arange(LENGTH), window=window), banded(window))
+    assert torch.equal(rw.positions.visible(torch.arange(LENGTH)), banded(LENGTH))
     batched = rw.positions.visible(torch.tensor([[0, 1], [1, 0]]))
     assert batched.shape == (2, 1, 2, 2)
     assert batched[1, 0].tolist() == [[True, True], [False, True]]

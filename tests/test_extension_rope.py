@@ -7,7 +7,7 @@ import torch
 
 import ropewalk as rw
 from drawn import DOUBLE, normal
-from ropewalk.extension import ByParts, Linear, LongRoPE, YaRN
+from ropewalk.extension import ByParts, Linear, LongRoPE, NTKAware, YaRN
 from ropewalk.testing import check_encoding
 
 pytestmark = pytest.mark.usefixtures("drawn_anew")
@@ -68,6 +68,21 @@ def test_a_token_without_a_position_is_stretched_as_one_at_zero():
     projected = made(places[2:5], places[1:4]).prefixed(q=2, k=2).qkv(both, 2)
     torch.testing.assert_close(in_place[1], expected[1], **DOUBLE)
     torch.testing.assert_close(projected[0], expected[0][:, :, :5], **DOUBLE)
+
+
+def test_gains_are_stretched_too():
+    fading = rw.create("xpos", head_dim=12, heads=2).double()(torch.arange(5), torch.arange(4))
+    q, k = normal(1, 2, 5, 12), normal(1, 2, 4, 12)
+    for ours, theirs in zip(fading.stretched(1.5).qk(q, k), fading.qk(q, k), strict=True):
+        torch.testing.assert_close(ours, 1.5 * theirs, **DOUBLE)
+    assert fading.stretched(1.0) is fading
+    assert fading.stretched(1.5).stretched(2.0).prefix_gain == 3.0
+
+
+def test_a_proportional_rope_has_the_law_of_its_whole_width():
+    made = rope(NTKAware(factor=4.0), rotary_dim=6, proportional=True).double()
+    law = [(1e4 * 4 ** (12 / 10)) ** (-2 * i / 12) if i < 3 else 0.0 for i in range(6)]
+    torch.testing.assert_close(made.waves()[0, :, 0], torch.tensor(law, dtype=torch.float64), rtol=1e-13, atol=0)
 
 
 def test_frequencies_are_rounded_once():

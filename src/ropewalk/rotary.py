@@ -9,6 +9,7 @@ R(x)ᵀ R(y) = R(y - x): scores depend on differences of positions alone.
 different axes commute.
 """
 
+import math
 from abc import abstractmethod
 from typing import ClassVar, Unpack
 
@@ -35,6 +36,7 @@ class Waves(Encoding):
     """
 
     unscaled: ClassVar[tuple[str, ...]] = ()  # what `initial` names that is neither
+    far: ClassVar[bool] = False  # whether places are so many that whole turns are to be taken off exactly
 
     def __init__(self, *, scale: float = 1.0, interleaved: bool = True, **shape: Unpack[Shape]) -> None:
         super().__init__(**shape)
@@ -62,10 +64,23 @@ class Waves(Encoding):
         return Rotation(
             layers=self.layers,
             head_dim=self.head_dim,
-            q_angle=_combine(q, waves, 1, self.layers is not None),
-            k_angle=None if k is None else _combine(k, waves, 1, self.layers is not None),
+            q_angle=self._angles(q, waves),
+            k_angle=None if k is None else self._angles(k, waves),
             interleaved=self.interleaved,
         )
+
+    def _angles(self, positions: Tensor, waves: Tensor) -> Tensor:
+        """The angles ([L] [B] h N P) at these positions, up to whole turns.
+
+        At a million places float32 rounds angles to a sixteenth of a radian. In float64 products of float32 numbers are
+        exact; what is left without whole turns is small. Not all devices have it.
+        """
+        layered = self.layers is not None
+        if not self.far or positions.dtype is torch.float64 or positions.device.type == "mps":
+            return _combine(positions, waves, 1, layered)
+        angle = _combine(positions.double(), waves, 1, layered)
+        whole = (angle.detach() / (2 * math.pi)).round()
+        return torch.sub(angle, whole, alpha=2 * math.pi).to(positions.dtype)
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""

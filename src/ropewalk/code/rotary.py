@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -119,6 +119,13 @@ class Rotation(Rotary):
     k_gain: Tensor | None = None
     prefix_gain: float = field(default=1.0, metadata=STATIC)
     interleaved: bool = field(metadata=STATIC)
+
+    def stretched(self, factor: float) -> "Rotation":
+        """The same with what turns of q, and of k as well, multiplied by a factor: logits get its square."""
+        if factor == 1.0:
+            return self
+        q_gain, k_gain = (_times(self._table(side), getattr(self, f"{side}_gain"), factor) for side in ("q", "k"))
+        return replace(self, q_gain=q_gain, k_gain=k_gain, prefix_gain=factor * self.prefix_gain)
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         given, (angles, gains, prefixes) = list(xs.values()), self._given(xs)
@@ -241,3 +248,8 @@ def _after(table: Tensor, prefix: int, value: float) -> Tensor:
     """A table ([B] h n P) with so many rows of one value before it."""
     rows = table.new_full((*table.shape[:-2], prefix, table.shape[-1]), value)
     return torch.cat([rows, table], dim=-2)
+
+
+def _times(angle: Tensor, gain: Tensor | None, factor: float) -> Tensor:
+    """A gain, or none, times a factor, in the shape of the angles."""
+    return torch.full_like(angle, factor) if gain is None else factor * gain

@@ -1,9 +1,7 @@
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Self, Unpack
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -42,6 +40,7 @@ class RoPE(Waves):
     name = "rope"
     paper = "arXiv:2104.09864"
     allowed_axes = range(1, 2)
+    far = True
 
     frequency: Tensor
 
@@ -121,14 +120,7 @@ class RoPE(Waves):
         return F.pad(frequency, (0, still)).unsqueeze(-1)
 
     def rotation(self, q: Tensor, k: Tensor | None) -> Rotation:
-        made = super().rotation(_wide(q), None if k is None else _wide(k))
-        k_angle = None if made.k_angle is None else _within_a_turn(made.k_angle, q.dtype)
-        made, factor = replace(made, q_angle=_within_a_turn(made.q_angle, q.dtype), k_angle=k_angle), self._factor
-        if factor == 1.0:
-            return made
-        q_gain = torch.full_like(made.q_angle, factor)
-        k_gain = q_gain if made.k_angle is None else torch.full_like(made.k_angle, factor)
-        return replace(made, q_gain=q_gain, k_gain=k_gain, prefix_gain=factor)
+        return super().rotation(q, k).stretched(self._factor)
 
     @property
     def _factor(self) -> float:
@@ -159,16 +151,3 @@ class RoPE(Waves):
         yield cls(head_dim=14, heads=2, base=500.0, rotary_dim=12, extension=yarn)
         parts = extending.ByParts(original_max_position_embeddings=16)
         yield cls(head_dim=12, heads=4, kv_heads=2, learned=True, layers=2, extension=parts, length=64)
-
-
-def _wide(positions: Tensor) -> Tensor:
-    """Positions whose products with float32 frequencies are exact, on devices that have float64."""
-    return positions if positions.device.type == "mps" else positions.double()
-
-
-def _within_a_turn(angle: Tensor, dtype: torch.dtype) -> Tensor:
-    """The angle less its whole turns: at a million places, float32 would round those to a sixteenth of a radian."""
-    if angle.dtype is dtype:
-        return angle
-    whole = (angle.detach() / (2 * math.pi)).round()
-    return torch.sub(angle, whole, alpha=2 * math.pi).to(dtype)
