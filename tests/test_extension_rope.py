@@ -8,7 +8,7 @@ import torch
 import ropewalk as rw
 from drawn import DOUBLE, normal
 from ropewalk.extension import ByParts, Linear, LongRoPE, NTKAware, YaRN
-from ropewalk.testing import check_encoding
+from ropewalk.testing import check_compile, check_export, checks_for
 
 pytestmark = pytest.mark.usefixtures("drawn_anew")
 
@@ -201,4 +201,8 @@ def test_what_is_stretched_is_not_folded():
     ids=str,
 )
 def test_the_contract(options):
-    check_encoding(rope(**options))
+    """But for compilers, which the examples of the class are shown to."""
+    made = rope(**options)
+    for check in checks_for(made):
+        if check not in (check_compile, check_export):
+            check(made)

@@ -28,6 +28,8 @@ def rejected_by(*checks, **options):
 
 SMALL = {"head_dim": 12, "heads": 2}
 PLANE = SMALL | {"size": (3, 5)}
+YARN = {"extension": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}
+DYNAMIC = {"extension": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 2}, "length": 9}
 
 
 # Behaviour
@@ -50,6 +52,24 @@ class TakesAnyShape(rw.RoPE):
 class IgnoresNaN(rw.RoPE):
     def _coordinates(self, name, positions):
         return super()._coordinates(name, torch.nan_to_num(positions) if positions.is_floating_point() else positions)
+
+
+@rejected_by(testing.check_pure, **SMALL, **DYNAMIC)
+class RemembersTheLongest(rw.RoPE):
+    """Dynamic NTK that follows the longest text so far."""
+
+    def rotation(self, q, k):
+        self.length = max(self.length, q.shape[-2] + 4)
+        self.init_non_persistent_buffers()
+        return super().rotation(q, k)
+
+
+@rejected_by(testing.check_settings, **SMALL, **DYNAMIC)
+class ForgetsTheLength(rw.RoPE):
+    """A length that is taken and not looked at."""
+
+    def start(self):
+        return self.initial()
 
 
 @rejected_by(testing.check_pure, **SMALL)
@@ -272,6 +292,32 @@ class PrefixInTheTable(rw.Bias):
             if not self.k_prefix
             else torch.cat([bias[..., -1:].expand(*bias.shape[:-1], self.k_prefix), bias[..., self.k_prefix :]], -1)
         )
+
+
+@rejected_by(testing.check_prefix, **SMALL, **YARN)
+class SharpensOnlyPlaces(rw.RoPE):
+    """YaRN's temperature for tokens with a position, and not for class tokens that they meet."""
+
+    def rotation(self, q, k):
+        return replace(super().rotation(q, k), prefix_gain=1.0)
+
+
+@rejected_by(testing.check_matrices, testing.check_prefix, **SMALL, **YARN)
+class SharpensQueriesAlone(rw.RoPE):
+    """All of the temperature on q, but for the prefix, which keeps its half."""
+
+    def rotation(self, q, k):
+        made = super().rotation(q, k)
+        return replace(made, q_gain=made.q_gain.square(), k_gain=None)
+
+
+@rejected_by(testing.check_isometric, **SMALL, **YARN)
+class ClaimsNorms(rw.RoPE):
+    """YaRN that stretches and does not say so."""
+
+    @property
+    def traits(self):
+        return replace(super().traits, isometric=True)
 
 
 @rejected_by(testing.check_prefix, **PLANE, class_token=True)

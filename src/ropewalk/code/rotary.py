@@ -107,7 +107,8 @@ class Rotary(Code, ABC):
 class Rotation(Rotary):
     """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P).
 
-    A gain that all positions have in common is the prefix's too: what is sharpened are all logits or none.
+    Tokens of the prefix turn by nothing and are stretched by `prefix_gain`: a gain that all positions have in common is
+    theirs too, so that all logits are sharpened or none.
     """
 
     kind = "angle"
