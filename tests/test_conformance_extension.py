@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from transformers import Gemma3TextConfig, LlamaConfig
+from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama as llama
 
@@ -122,6 +122,16 @@ def test_queries_and_keys_like_llama(name, length):
     theirs = llama.apply_rotary_pos_emb(q, k, *rotary(q, position_ids))
     made = ours(parameters, 14, length).float()
     assert_same(made(position_ids).qk(q, k), theirs, [q, k], length)
+
+
+def test_a_length_of_training_beside_the_dictionary_like_phi():
+    parameters = {"rope_type": "longrope", "rope_theta": 1e4, **lists(16)}
+    config = config_of(dict(parameters), 32, Phi3Config, original_max_position_embeddings=512, pad_token_id=0)
+    theirs, factor = ROPE_INIT_FUNCTIONS["longrope"](config, seq_len=600)
+    made = ours(parameters, 32, 600, original_max_position_embeddings=512)
+    torch.testing.assert_close(frequencies(made), theirs.double(), rtol=1e-6, atol=0)
+    assert attention_factor(made) == pytest.approx(factor, rel=1e-15)
+    assert made.rule.original_max_position_embeddings == 512
 
 
 def test_dynamic_ntk_does_not_remember_where_transformers_does():

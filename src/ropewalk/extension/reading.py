@@ -48,21 +48,26 @@ def options(
     *,
     head_dim: int,
     max_position_embeddings: int | None = None,
+    original_max_position_embeddings: int | None = None,
     rope_theta: float | None = None,
     layer_type: str | None = None,
     framework: str | None = None,
 ) -> dict[str, Any]:
     """What `rw.create("rope", head_dim=head_dim, …)` takes for the `rope_parameters` or `rope_scaling` of a model config.
 
-    max_position_embeddings  The config's: what a rule needs and the dictionary lacks is taken from it, as in transformers.
-    rope_theta               The config's, where the dictionary has none (configs before transformers 5); 10,000 else.
-    layer_type               Whose, where the dictionary has one for each type of layer.
-    framework                Read it as "transformers", "vllm" or "mlx" does, faults included; None reads what it says.
+    max_position_embeddings           The config's: what a rule needs and the dictionary lacks comes of it (transformers).
+    original_max_position_embeddings  The config's, where it has one beside the dictionary, as Phi-3's: it comes first.
+    rope_theta                        The config's, where the dictionary has none (before transformers 5); else 10,000.
+    layer_type                        Whose, where the dictionary has one for each type of layer.
+    framework                         Read it as "transformers", "vllm" or "mlx" does, faults included; None reads what it
+                                      says.
     """
     chosen, nested = _of_layer(parameters or {}, layer_type)
     chosen = {key: value for key, value in chosen.items() if value is not None}
     chosen["rope_type"] = _type_of(chosen)
     chosen.pop("type", None)
+    if original_max_position_embeddings is not None and chosen["rope_type"] in ("yarn", "llama3", "longrope"):
+        chosen[ORIGINAL] = original_max_position_embeddings
     chosen = _completed(chosen, max_position_embeddings)
     if framework is not None:
         if framework not in FRAMEWORKS:
