@@ -90,6 +90,12 @@ def test_pooling():
         torch.testing.assert_close(read, out[:, 0] if pool == "class" else out[:, 3:].mean(1))
 
 
+def test_without_prefix_tokens_every_parameter_gets_a_gradient():
+    vit = small("mixed")
+    vit(images()).sum().backward()
+    assert all(weight.grad is not None and weight.numel() for weight in vit.parameters())
+
+
 def test_prefix_tokens_are_not_turned():
     vit, seen = small("axial", pool="class", registers=1), []
     vit.blocks[0].register_forward_pre_hook(lambda module, given: seen.append(given[1]))

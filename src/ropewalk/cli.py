@@ -14,7 +14,8 @@ import torch
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab import choose, describe, listing, terminal, verdicts
+from ropewalk.lab import choose, describe, findings, listing, telling, terminal, verdicts
+from ropewalk.lab import weights as files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,6 +117,50 @@ def draw_figures(
     return 0
 
 
+def theory(
+    name: str,
+    options: tuple[str, ...] = (),
+    /,
+    *,
+    weights: str | None = None,
+    out: str = "out",
+    theme: Literal["light", "dark"] = "light",
+    seed: int = 0,
+    json: bool = False,
+) -> int:
+    """What an encoding's mathematics says of it, trained or not: whether it commutes, is relative, folds, and how it turns.
+
+    Args:
+        name: A name from `ropewalk list`, or module:Class.
+        options: What to build it with, as key=value: head_dim=64 size=14,14. Eight heads of 48 channels by default.
+        weights: A safetensors file of its numbers, or of a model's that has it as `encoding`. Drawn at random without.
+        out: A folder, for a figure named NAME-equivariance-THEME.png; or a file.
+        theme: Dark words on white, or light ones on black.
+        seed: Of what the encoding draws at random when it is made.
+        json: Print one JSON document and nothing else, and draw nothing.
+    """
+    torch.manual_seed(seed)
+    encoding = choose.build(choose.find(name), options)
+    if weights is not None:
+        files.load(encoding, weights)
+    path = None if json or not findings.generated(encoding) else _place(encoding, out, theme)
+    try:
+        with choose.refusing():
+            found = findings.findings(encoding) | {"weights": weights, "seed": seed}
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise choose.Refusal(f"{encoding.name} has numbers that are too large to compute with: {error}") from error
+    if json:
+        return _document(found)
+    if path is not None:
+        _picture(encoding, path, theme)
+    console = _console()
+    for label, words in telling.told(found):
+        console.print(f"{label:<12} {words}")
+    if path is not None:
+        console.print(f"{'drawn to':<12} {path}")
+    return 0
+
+
 def bench(
     suites: tuple[str, ...] = (),
     /,
@@ -152,6 +197,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "show": show,
     "check": check,
     "draw": draw_figures,
+    "theory": theory,
     "bench": bench,
 }
 
@@ -181,11 +227,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drawn(encoding: Encoding, figure: str, out: str, **options: Any) -> list[Path]:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise choose.Refusal("figures need matplotlib: pip install 'ropewalk[lab]'")
+    _need_matplotlib()
     from ropewalk.lab import drawing
 
     return drawing.draw(encoding, figure, out, **options)
+
+
+def _place(encoding: Encoding, out: str, theme: str) -> Path:
+    """Where the figure of `theory` goes."""
+    _need_matplotlib()
+    from ropewalk.lab import drawing
+
+    (path,) = drawing.destinations(["equivariance"], out, encoding=encoding, theme=theme, format=None).values()
+    return path
+
+
+def _picture(encoding: Encoding, path: Path, theme: str) -> None:
+    """Draw the figure of `theory`."""
+    from ropewalk.lab import drawing, plots
+
+    content = drawing.rendered(plots.equivariance(encoding, theme=theme), path.suffix.removeprefix(".").lower())
+    try:
+        drawing.write(path, content)
+    except OSError as error:
+        raise choose.Refusal(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _need_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise choose.Refusal("figures need matplotlib: pip install 'ropewalk[lab]'")
 
 
 def _count(things: Sequence[object], noun: str) -> str:

@@ -24,7 +24,7 @@ def draw(encoding: Encoding, figure: str, out: str, *, theme: str = "light", for
             drawn[path] = rendered(FIGURES[name](encoding, theme=theme), _suffix(path))
     for path, content in drawn.items():
         try:
-            _write(path, content)
+            write(path, content)
         except OSError as error:
             raise Refusal(f"{path} cannot be written: {error.strerror or error}") from error
     return list(drawn)
@@ -67,7 +67,7 @@ def rendered(figure: Figure, format: str) -> bytes:
     return buffer.getvalue()
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:

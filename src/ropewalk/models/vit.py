@@ -40,6 +40,8 @@ class ViT(nn.Module):
     drop_path    The probability of leaving out a branch of the last block; earlier blocks have less, in proportion.
     """
 
+    prefix: nn.Parameter | None
+
     def __init__(
         self,
         preset: str = "small",
@@ -86,7 +88,8 @@ class ViT(nn.Module):
         shape = {"head_dim": width // heads, "heads": heads, "axes": self.axes, "layers": depth, "size": grid}
         self.encoding = create(encoding, **{**shape, **(options or {})})
         self.embed = nn.Linear(channels * math.prod(self.patch), width)
-        self.prefix = nn.Parameter(torch.empty(1, (pool == "class") + registers, width))
+        self.tokens = (pool == "class") + registers
+        self.register_parameter("prefix", nn.Parameter(torch.empty(1, self.tokens, width)) if self.tokens else None)
         rates = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
         self.blocks = nn.ModuleList(Block(width, heads, ratio, layer_scale, rate, dropout) for rate in rates)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
@@ -101,7 +104,8 @@ class ViT(nn.Module):
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.LayerNorm | Encoding | Block):
                 module.reset_parameters()
-        nn.init.trunc_normal_(self.prefix, std=0.02)
+        if self.prefix is not None:
+            nn.init.trunc_normal_(self.prefix, std=0.02)
 
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """Logits (B classes) of images (B channels *sizes), at any size that patches divide.
@@ -115,9 +119,9 @@ class ViT(nn.Module):
         x = self.embed(patches(images, self.patch))
         if positions is None:
             positions = self.encoding.grid(*x.shape[1:-1], resolution=resolution, device=x.device)
-        x, count = x.flatten(1, -2), self.prefix.shape[1]
+        x, count = x.flatten(1, -2), self.tokens
         code = self.encoding(positions).prefixed(q=count, k=count)
-        if count:
+        if self.prefix is not None:
             x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
         x = self.dropout(code.tokens(x))
         for block, own in zip(self.blocks, code.unbind(), strict=True):

@@ -48,14 +48,14 @@ def generators(encoding: Encoding) -> Tensor:
 
 
 def commutators(encoding: Encoding) -> Tensor:
-    """Norms of A_i A_j - A_j A_i over twice the product of those of A_i and A_j, ([L] h A A): 0 where two commute.
+    """Norms of A_i A_j - A_j A_i over the product of those of A_i and A_j, ([L] h A A): 0 where two commute.
 
-    Norms are Frobenius's, so that 1 is never exceeded; of generators that vanish, 0.
+    Norms are Frobenius's. Skew-symmetric matrices do not exceed 1 (0.71 in blocks of 3); those that vanish have 0.
     """
     a = generators(encoding)
     first, second = a.unsqueeze(-3), a.unsqueeze(-4)
     norms = a.flatten(-2).norm(dim=-1)
-    product = 2 * norms.unsqueeze(-1) * norms.unsqueeze(-2)
+    product = norms.unsqueeze(-1) * norms.unsqueeze(-2)
     found = (first @ second - second @ first).flatten(-2).norm(dim=-1)
     return torch.where(product > 0, found / product.clamp(min=torch.finfo(a.dtype).tiny), 0.0)
 

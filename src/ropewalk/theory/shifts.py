@@ -41,8 +41,8 @@ def equivariance(encoding: Encoding, positions: Tensor, shifts: Sequence[float] 
         raise ValueError(f"positions must be (N, {encoding.axes}) with N of 1 or more, got {tuple(positions.shape)}")
     still = _sides(encoding, positions)
     steps = torch.eye(encoding.axes, dtype=positions.dtype, device=positions.device)
-    moves = [_sides(encoding, positions + shift * step) for step in steps for shift in shifts]
-    each = [_norms(still, moved, encoding.traits.isometric) for moved in moves]
+    moves = (positions + shift * step for step in steps for shift in shifts)
+    each = [_norms(still, _sides(encoding, moved), turning(encoding).traits.isometric) for moved in moves]
     worst, square = (torch.stack(every, dim=2).unflatten(2, (-1, len(shifts))) for every in zip(*each, strict=True))
     square = square / encoding.head_dim
     found = worst.amax(-1), square.mean(-1).sqrt(), square.sqrt()
@@ -79,18 +79,20 @@ def _sides(encoding: Encoding, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 def _norms(still: tuple[Tensor, Tensor], moved: tuple[Tensor, Tensor], isometric: bool) -> tuple[Tensor, Tensor]:
     """For each query (L h N), the largest singular value of Δ over keys, and the mean over keys of the sum of squares."""
+    sides = (*still, *moved)
+    each = [_norms_of(isometric, *(_cut(side, channels) for side in sides)) for channels in _blocks(*sides)]
+    worst, square = (torch.stack(every) for every in zip(*each, strict=True))
+    return worst.amax(0), square.sum(0)
+
+
+def _norms_of(isometric: bool, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for blocks of one size, (L h N G b b): of queries and keys as they stand, and moved."""
     worst, square = [], []
-    blocks = _blocks(*still, *moved)
-    for some in _chunks(still[0]):
-        high, total = [], []
-        for channels in blocks:
-            a, b, c, d = (_cut(side, channels) for side in (*still, *moved))
-            delta = c[:, :, some, None].mT @ d[:, :, None] - a[:, :, some, None].mT @ b[:, :, None]
-            squares = delta.square().sum((-2, -1))
-            total.append(squares.sum(-1))
-            high.append(_largest(delta, squares, isometric).amax((-2, -1)))
-        worst.append(torch.stack(high).amax(0))
-        square.append(torch.stack(total).sum(0).mean(-1))
+    for some in _chunks(a):
+        delta = c[:, :, some, None].mT @ d[:, :, None] - a[:, :, some, None].mT @ b[:, :, None]
+        squares = delta.square().sum((-2, -1))
+        worst.append(_largest(delta, squares, isometric).amax((-2, -1)))
+        square.append(squares.sum(-1).mean(-1))
     return torch.cat(worst, dim=-1), torch.cat(square, dim=-1)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import Encoding
-from ropewalk.theory.commuting import Planes, commutators, generators, planes
+from ropewalk.theory.commuting import Planes, commutators, generators, planes, turning
 
 
 class Spectrum(NamedTuple):
@@ -23,7 +23,9 @@ class Spectrum(NamedTuple):
 
     def directions(self, tolerance: float = 1e-6) -> int:
         """How many lines through zero the waves lie on."""
-        return len(_distinct(torch.nn.functional.normalize(self.waves, dim=-1), tolerance)[0])
+        units = torch.nn.functional.normalize(self.waves, dim=-1)
+        lines = units.unsqueeze(-1) * units.unsqueeze(-2)  # alike for a wave and its opposite
+        return len(_distinct(lines.flatten(1), tolerance)[0])
 
 
 class Counts(NamedTuple):
@@ -73,8 +75,8 @@ def span(encoding: Encoding, *size: int) -> Tensor:
 
 
 def parameters(encoding: Encoding, *, tolerance: float = 1e-6) -> Counts:
-    """How many numbers it learns, and how many there are in the RoPE-Mixed that gives the same scores."""
-    learned = sum(value.numel() for value in encoding.parameters())
+    """How many numbers it learns, and how many there are in the RoPE-Mixed that gives the same scores; of what turns."""
+    learned = sum(value.numel() for value in turning(encoding).parameters())
     try:
         return Counts(learned, commuting_planes(encoding, tolerance).waves.numel())
     except ValueError:

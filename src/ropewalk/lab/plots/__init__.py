@@ -11,6 +11,7 @@ from ropewalk.lab.holdings import has_tables
 from ropewalk.lab.plots.attention_patterns import attention_patterns as attention_patterns
 from ropewalk.lab.plots.cost import cost as cost
 from ropewalk.lab.plots.decay import decay as decay
+from ropewalk.lab.plots.equivariance import equivariance as equivariance
 from ropewalk.lab.plots.frequency_plane import frequency_plane as frequency_plane
 from ropewalk.lab.plots.sphere_paths import on_sphere
 from ropewalk.lab.plots.sphere_paths import sphere_paths as sphere_paths

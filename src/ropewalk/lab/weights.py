@@ -1,0 +1,61 @@
+"""Trained numbers of an encoding, from a safetensors file: its own, or a model's that has it as `encoding`."""
+
+import importlib.util
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from ropewalk.encoding import Encoding
+from ropewalk.lab.choose import Refusal
+
+PREFIX = "encoding."
+
+
+def load(encoding: Encoding, path: str) -> None:
+    """Give an encoding, in float64 from now on, its numbers from a safetensors file, all of them and no others.
+
+    They are named as in its state dict. If names begin with "encoding.", as in a model's file, those alone are read.
+    """
+    wanted = encoding.double().state_dict()
+    if not wanted:
+        raise Refusal(f"{encoding.name} with these options learns nothing: there is nothing to load from {path}")
+    found = _read(path)
+    if found.keys() != wanted.keys():
+        named = f"{_some(wanted)}, alone or with the prefix {PREFIX}"
+        raise Refusal(f"{path} does not fit {encoding.name}: wanted are {named}; there are {_some(found) or 'none'}")
+    for name, value in found.items():
+        _refuse_unfit(encoding, path, name, value, wanted[name])
+    encoding.load_state_dict(found)
+
+
+def _read(path: str) -> dict[str, Tensor]:
+    """The tensors of a file, those with the prefix without it, if there are any."""
+    if importlib.util.find_spec("safetensors") is None:
+        raise Refusal("weights are read by safetensors: pip install 'ropewalk[lab]'")
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            chosen = [name for name in names if name.startswith(PREFIX)] or names
+            return {name.removeprefix(PREFIX): file.get_tensor(name) for name in chosen}
+    except OSError as error:
+        raise Refusal(f"{path} cannot be read: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise Refusal(f"{path} is no whole safetensors file: {error}") from error
+
+
+def _refuse_unfit(encoding: Encoding, path: str, name: str, value: Tensor, wanted: Tensor) -> None:
+    shape, own = tuple(value.shape), tuple(wanted.shape)
+    if shape != own:
+        advice = "give the options that it was trained with"
+        raise Refusal(f"{name} in {path} is {shape}, but that of {encoding.name} with these options is {own}: {advice}")
+    if not value.is_floating_point():
+        raise Refusal(f"{name} in {path} must be floating, got {value.dtype}")
+    if bad := int((~value.float().isfinite()).sum()):
+        raise Refusal(f"{name} in {path} must be finite in float32, got {bad} numbers of {value.numel()} that are not")
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
