@@ -1,8 +1,8 @@
 """Train one run, or go on with it where it was left.
 
-Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that was
-killed and goes on gives the metrics of one that was not, bit by bit on a CPU, and several processes give those of one, to
-rounding.
+Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
+was killed and goes on gives the metrics of one that was not, bit by bit on a CPU, and several processes give those of one,
+to rounding.
 """
 
 import math
