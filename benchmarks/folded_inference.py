@@ -48,7 +48,7 @@ def measured(name: str, options: dict, mixed: ViT, images: torch.Tensor) -> dict
     with torch.no_grad():
         before, after = model(images[:4]), folded(images[:4])
     times = rounds_in_turn(*(inference(one, images) for one in (model, folded, mixed)), rounds=ROUNDS)
-    row = {"name": name, "options": options, "mixed ms": statistics.median(times[2])}
+    row = {"name": name, "options": options} | ({"mixed ms": statistics.median(times[2])} if device() == "cuda" else {})
     for label, own in zip(("as it is", "folded"), times, strict=False):
         low, ratio, high = statistics.quantiles([a / b for a, b in zip(own, times[2], strict=True)], n=4)
         row |= {f"{label} over mixed": ratio, f"{label} spread": (high - low) / 2}

@@ -99,7 +99,7 @@ def folded() -> str:
         ]
         lines = [[row["name"], *own] for row, own in zip(found["rows"], cells, strict=True)]
         parts.append(f"{tables.table(head, lines)}\n\nA ViT-S, {found['batch']} images of 224 px. {_where(found)}")
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) or ABSENT.format(name="folded-inference-*.json")
 
 
 TABLES: dict[str, Callable[[], str]] = {

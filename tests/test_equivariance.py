@@ -85,16 +85,48 @@ def test_of_a_chain_it_is_what_turns():
     options = {"head_dim": 12, "heads": 2, "axes": 2, "coordinates": "index"}
     spherical = rw.create("spherical", **options).double()
     chain, p = rw.chain(rw.create("alibi", **options).double(), spherical), points(spherical, 4)
-    assert torch.equal(equivariance(chain, p).place, equivariance(spherical, p).place)
+    assert torch.equal(equivariance(chain, p, (0.5,)).place, equivariance(spherical, p, (0.5,)).place)
     assert rope_equation(chain) == rope_equation(spherical) > 0.1
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (4, 3), (2, 4, 2)])
 def test_positions_must_be_of_its_axes(shape):
-    with pytest.raises(ValueError, match=r"positions must be \(N, 2\) with N of 1 or more, got"):
-        equivariance(made("axial"), torch.zeros(shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"positions must be \(.*N, 2\)"):
+        equivariance(made("axial"), torch.zeros(shape, dtype=torch.float64), (1.0,))
+
+
+def test_there_must_be_shifts():
+    with pytest.raises(ValueError, match=r"shifts one or more, got \(3, 2\) and 0 shifts"):
+        equivariance(made("axial"), torch.zeros(3, 2, dtype=torch.float64), ())
+
+
+def test_whole_numbers_are_positions_of_one_axis():
+    encoding = made("xpos", axes=1)
+    one, two = (
+        equivariance(encoding, p, (2.0,)) for p in (torch.arange(5), torch.arange(5.0, dtype=torch.float64)[:, None])
+    )
+    assert one.place.shape == (1, 1, 1, 5)
+    assert torch.equal(one.place, two.place)
+
+
+def test_it_is_measured_in_float64_whatever_the_encoding_computes_in():
+    wide, narrow = (made("spherical", learned=True) for _ in range(2))
+    narrow.load_state_dict(wide.state_dict())
+    found = [equivariance(each, points(wide, 4).float(), (0.5,)).worst for each in (wide, narrow.float())]
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-12)
+    assert found[1].dtype == torch.float64
+    assert found[1][:, 1].max() < 1e-12
+
+
+@pytest.mark.parametrize("block", [4, 5])
+def test_the_worst_change_of_blocks_is_a_singular_value(block):
+    encoding, p = made("liere", block=block), torch.tensor([[0.3, -1.0], [1.2, 0.4]], dtype=torch.float64)
+    first, second = (encoding(p + s * torch.tensor([1.0, 0.0], dtype=p.dtype)).matrices().detach() for s in (0.0, 0.9))
+    delta = second[:, :, None].mT @ second[:, None] - first[:, :, None].mT @ first[:, None]
+    found = equivariance(encoding, p, (0.9,)).worst[:, 0, 0]
+    torch.testing.assert_close(found, torch.linalg.svdvals(delta).amax((1, 2, 3)))
 
 
 def test_what_turns_nothing_is_refused():
     with pytest.raises(TypeError, match="alibi has no generators"):
-        equivariance(rw.create("alibi", head_dim=12, heads=2), torch.zeros(2, 1, dtype=torch.float64))
+        equivariance(rw.create("alibi", head_dim=12, heads=2), torch.zeros(2, 1, dtype=torch.float64), (1.0,))

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
 
 import ropewalk as rw
 from ropewalk.models import ViT
@@ -57,10 +58,11 @@ def test_a_trained_vit_keeps_its_logits(case):
     assert rw.fold_into(model) is model
     assert type(model.encoding) is rw.Mixed
     torch.testing.assert_close(model(images), before, rtol=0, atol=1e-10)
+    turned_pairs = case.partition("-")[0] in ("axial", "mixed", "uniform", "golden", "dinov3")
     for name in ("blocks.0.qkv.weight", "blocks.1.qkv.weight"):
         (qk, v), (new_qk, new_v) = (state[name].tensor_split([2 * 24]) for state in (weights, model.state_dict()))
         assert torch.equal(v, new_v)
-        assert not torch.equal(qk, new_qk)
+        assert torch.equal(qk, new_qk) == turned_pairs
     larger = torch.randn(2, 3, 8, 6, dtype=torch.float64)
     assert model(larger).shape == (2, 3)
 
@@ -113,11 +115,13 @@ class Attention(nn.Module):
         self.encoding, self.heads, self.kv_heads, width = encoding, heads, kv_heads, heads * encoding.head_dim
         self.q = nn.ModuleList(nn.Linear(20, width, bias=bias) for _ in range(layers))
         self.k = nn.ModuleList(nn.Linear(20, kv_heads * encoding.head_dim, bias=bias) for _ in range(layers))
-        self.norm = q_norm or nn.Identity()
+        self.norm, self.rows = q_norm or nn.Identity(), slice(None)
+        self.between = (self.norm,)
         self.double()
 
     def projections(self):
-        return [(Projection(q, between=(self.norm,)), Projection(k)) for q, k in zip(self.q, self.k, strict=True)]
+        pairs = zip(self.q, self.k, strict=True)
+        return [(Projection(q, between=self.between), Projection(k, self.rows)) for q, k in pairs]
 
     def scores(self, x, positions, layer=0):
         depth = self.encoding.head_dim
@@ -187,10 +191,12 @@ def uneven():
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ({"made_for": None}, "k of layer 0 has 2 heads, and the encoding 4 bases: a head would need 2 of them"),
-        ({"q_norm": nn.LayerNorm(12)}, "q of layer 0 passes LayerNorm before it is turned, which does not commute"),
-        ({"q_norm": uneven()}, r"whose gains differ inside a head, from 0\.5 to 1: no change of basis commutes"),
-        ({"options": {"layers": 3}, "layers": 2}, "the encoding has 3 layers, but the model has projections of 2"),
+        ({"made_for": None}, "k of layer 0 has 2 heads, and the encoding 4 bases, .*: make the encoding with kv_heads=2"),
+        ({"q_norm": nn.LayerNorm(12)}, r"q of layer 0 passes LayerNorm.* does not commute with the basis, by 0\.\d+"),
+        ({"q_norm": uneven()}, r"q of layer 0 passes RMSNorm.* does not commute with the basis, by 0\.\d+"),
+        ({"q_norm": nn.RMSNorm(6)}, "which takes no heads of 12 channels"),
+        ({"options": {"layers": 3}, "layers": 2}, "projections must be given for 3 layers, got 2"),
+        ({"layers": 0}, "projections must be given for one or more layers, got 0"),
         ({"name": "xpos"}, r"generators are not skew-symmetric, by 0\.\d+ of their size"),
     ],
 )
@@ -206,25 +212,195 @@ def test_refusals_say_the_numbers_and_change_nothing(case, words):
     assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
 
 
-def test_layers_that_share_a_projection_are_refused():
+def test_layers_that_share_a_projection_and_need_two_bases_are_refused():
     model = attention(options={"layers": 2}, layers=2)
     model.q[1] = model.q[0]
-    with pytest.raises(ValueError, match=r"48 rows of Linear.* make q or k more than once"):
+    with pytest.raises(ValueError, match=r"48 rows of Linear.* make q or k twice, and would need two bases"):
+        rw.fold_into(model)
+    model.q[1] = nn.Linear(20, 48).double()
+    model.q[1].weight.data = model.q[0].weight.data
+    with pytest.raises(ValueError, match="would need two bases"):
         rw.fold_into(model)
 
 
-def test_projections_must_fit_the_heads():
+def test_a_projection_that_serves_twice_in_one_basis_is_written_once():
+    model = attention(layers=2)
+    model.q[1] = model.q[0]
+    check_same(model, layers=(0, 1))
+    model = attention(kv_heads=4, made_for=None)
+    model.k[0] = model.q[0]
+    check_same(model)
+
+
+def test_numbers_that_others_need_are_not_changed():
     model = attention()
-    model.k[0] = nn.Linear(20, 25)
-    with pytest.raises(ValueError, match="k of layer 0 must have rows for heads of 12 channels, got 25 rows"):
+    model.v = nn.Linear(20, 24)
+    model.v.weight = model.k[0].weight
+    with pytest.raises(ValueError, match=r"v.weight shares its numbers with a projection of q or k"):
         rw.fold_into(model)
 
 
-def test_projections_must_be_plain():
+def lora(linear):
+    class LoRA(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    return LoRA(linear.in_features, linear.out_features)
+
+
+def hooked(linear):
+    linear.register_forward_hook(lambda module, given, out: 2 * out)
+    return linear
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        nn.utils.parametrizations.weight_norm,
+        lambda linear: prune.l1_unstructured(linear, "weight", 0.5),
+        hooked,
+        lora,
+        lambda linear: nn.Sequential(linear),
+        lambda linear: linear.to(torch.complex64),
+    ],
+    ids=["parametrized", "pruned", "hooked", "adapted", "wrapped", "complex"],
+)
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+def test_projections_must_be_plain(change):
     model = attention()
-    nn.utils.parametrizations.weight_norm(model.k[0])
-    with pytest.raises(TypeError, match="k of layer 0 must come from a plain linear layer"):
+    before = copy.deepcopy(model.q[0].state_dict())
+    model.k[0] = change(model.k[0])
+    with pytest.raises(TypeError, match=r"k of layer 0 must come from a plain nn\.Linear of floating numbers"):
         rw.fold_into(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.q[0].state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: setattr(m, "k", nn.ModuleList([nn.Linear(20, 25)])), "heads of 12 channels, in their order, got 25"),
+        (lambda m: setattr(m, "rows", slice(None, None, -1)), r"in their order, got 24 in slice\(None, None, -1\)"),
+        (lambda m: m.k.to("meta"), "k of layer 0 has its weight on the meta device"),
+    ],
+    ids=["rows", "backwards", "meta"],
+)
+def test_nothing_is_written_before_all_is_known(change, words):
+    model = attention()
+    before, encoding = copy.deepcopy(model.q.state_dict()), model.encoding
+    change(model)
+    with pytest.raises(ValueError, match=words):
+        rw.fold_into(model)
+    assert model.encoding is encoding
+    assert all(torch.equal(value, before[name]) for name, value in model.q.state_dict().items())
+
+
+class Gained(nn.Module):
+    """A norm with gains and offsets of other names."""
+
+    def __init__(self, **values):
+        super().__init__()
+        for name, value in values.items():
+            setattr(self, name, nn.Parameter(value))
+
+    def forward(self, x):
+        x = x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        x = x * getattr(self, "gamma", 1.0)
+        return x * (1 + getattr(self, "weight", 0.0)) + getattr(self, "bias", 0.0)
+
+
+class GainedRMSNorm(Gained):
+    """The same under a name that promises nothing of the kind."""
+
+
+@pytest.mark.parametrize("kind", [Gained, GainedRMSNorm])
+@pytest.mark.parametrize("values", [{"gamma": torch.arange(12.0)}, {"weight": torch.ones(12), "bias": torch.ones(12)}])
+def test_norms_are_judged_by_what_they_do(kind, values):
+    with pytest.raises(ValueError, match="does not commute with the basis"):
+        rw.fold_into(attention(q_norm=kind(**values)))
+    check_same(attention(q_norm=kind(weight=torch.full((12,), 0.3))))
+
+
+def test_norms_over_all_heads_together():
+    class Whole(nn.Module):
+        def __init__(self, gains):
+            super().__init__()
+            self.norm = nn.RMSNorm(48)
+            self.norm.weight = nn.Parameter(gains)
+
+        def forward(self, x):
+            return self.norm(x.flatten(2)).view_as(x)
+
+    by_head = torch.arange(1.0, 5).repeat_interleave(12)
+    model = attention(q_norm=Whole(by_head))
+    model.between = (model.norm.norm,)
+    check_same(model)
+    model = attention(q_norm=Whole(torch.arange(48.0)))
+    model.between = (model.norm.norm,)
+    with pytest.raises(ValueError, match="does not commute"):
+        rw.fold_into(model)
+
+
+def test_statistics_of_a_norm_are_left_alone():
+    norm = nn.BatchNorm1d(12)
+    before = copy.deepcopy(norm.state_dict())
+    with pytest.raises(ValueError, match="passes BatchNorm1d"):
+        rw.fold_into(attention(q_norm=norm))
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+def test_every_reference_to_the_encoding_is_replaced():
+    model = attention()
+    model.block = nn.Module()
+    model.block.rope = model.encoding
+    check_same(model)
+    assert model.block.rope is model.encoding
+    assert type(model.encoding) is rw.Mixed
+
+
+def test_the_encoding_may_go_by_another_name():
+    made = ready(rw.create("comrope-ld", head_dim=12, heads=4, kv_heads=2, block=4))
+    model = Attention(made, 4, 2)
+    model.rope = model._modules.pop("encoding")
+    model.__class__ = type("Other", (Attention,), {"encoding": property(lambda self: self.rope)})
+    check_same(model)
+    assert type(model.rope) is rw.Mixed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_of_other_precisions(dtype):
+    model, images = trained("comrope-ld", {"block": 4}, steps=5)
+    model, images = model.float().to(dtype), images.to(dtype)
+    before = model(images).double()
+    after = rw.fold_into(model)(images).double()
+    assert model.blocks[0].qkv.weight.dtype == dtype
+    assert model.encoding.wave.dtype == torch.float32
+    assert (after - before).abs().max() < (1e-4 if dtype == torch.float32 else 0.1) * before.abs().max()
+
+
+def test_a_folded_model_can_be_saved_and_built_again():
+    model, images = trained("comrope-ld", {"block": 4}, steps=2)
+    rw.fold_into(model)
+    config = model.encoding.config()
+    settings = {
+        "width": 24,
+        "depth": 2,
+        "heads": 2,
+        "size": (6, 10),
+        "patch": 2,
+        "classes": 3,
+        "pool": "class",
+        "registers": 1,
+    }
+    again = ViT("tiny", encoding=config.pop("name"), options=config, **settings).double().eval()
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(images), model(images))
+
+
+def test_a_vit_without_a_head_folds():
+    model, images = trained("comrope-ld", {"block": 4}, steps=1)
+    model.head = nn.Identity()
+    before = model(images)
+    torch.testing.assert_close(rw.fold_into(model)(images), before, rtol=0, atol=1e-10)
 
 
 def test_models_without_the_protocol_are_refused():
@@ -245,6 +421,11 @@ def test_in_float32_scores_hold_to_a_hundred_radians(name):
     exact = rotated[0] @ rotated[1].mT
     q, k = mixed(p.float()).qk((q @ basis)[None], (k @ basis)[None])
     assert (q.double() @ k.double().mT - exact).abs().max() < 1e-5
+    # The worst that float32 angles of a hundred radians allow: a query and a key that lie in the fastest plane.
+    plane = basis[..., 0].double()[:, None].expand(-1, 16, -1)
+    rotated = copy.deepcopy(encoding).double()(p).qk(plane[None], plane[None])
+    q, k = mixed(p.float()).qk((plane.float() @ basis)[None], (plane.float() @ basis)[None])
+    assert (q.double() @ k.double().mT - rotated[0] @ rotated[1].mT).abs().max() < 4 * 100 * 2**-23
 
 
 def test_random_numbers_of_others_stay_as_they_were():

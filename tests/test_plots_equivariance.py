@@ -149,7 +149,7 @@ def test_with_one_axis_it_is_a_line():
     assert inside(axes) == [NONE]
     encoding = Crooked(axes=1, size=(7,), **SHAPE).double()
     (axes,) = equivariance(encoding, size=(7,)).axes
-    place = theory.equivariance(encoding, encoding.grid(7)).place[:, 0, 0]
+    place = theory.equivariance(encoding, encoding.grid(7), (1.0,)).place[:, 0, 0]
     torch.testing.assert_close(torch.tensor(axes.lines[0].get_ydata()), place.square().mean(0).sqrt())
     assert axes.lines[0].get_xdata().tolist() == list(range(7))
     assert not inside(axes)

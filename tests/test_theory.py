@@ -163,3 +163,152 @@ def test_parameters_before_and_after_folding():
     assert theory.parameters(made("comrope-ld", "plain", block=4)) == (2 * 3 * (16 + 2), 2 * 6 * 2)
     assert theory.parameters(made("liere", "plain", block=4)) == (2 * 2 * 3 * 6, None)
     assert theory.parameters(rw.create("axial", head_dim=12, heads=2)) == (0, 6 * 2)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-7, 1e-8, 1e-10])
+def test_slow_waves_keep_their_planes(size):
+    """Beside fast ones, a slow wave is hardly told from its opposite."""
+    encoding = made("string-cayley", "plain")
+    with torch.no_grad():
+        encoding.wave[:, 3:] *= size
+    mixed, basis = theory.fold(encoding)
+    torch.testing.assert_close(basis.mT @ basis, torch.eye(12, dtype=torch.float64).expand_as(basis), rtol=0, atol=1e-12)
+    q, k, p = *torch.randn(2, 1, 2, 7, 12, dtype=torch.float64), 10 * points(encoding, 7)
+    torch.testing.assert_close(
+        scores(mixed, changed(q, basis), changed(k, basis), p), scores(encoding, q, k, p), rtol=0, atol=1e-10
+    )
+
+
+def nearly(apart, depth=12):
+    """LieRE whose second generator is the first and a part that anticommutes with it."""
+    encoding = made("liere", "plain", block=depth)
+    turn, other = (torch.kron(torch.eye(depth // 4).double(), torch.tensor(m).double()) for m in (
+        [[0.0, -1, 0, 0], [1, 0, 0, 0], [0, 0, 0, -1], [0, 0, 1, 0]],
+        [[0.0, 0, -1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [0, -1, 0, 0]],
+    ))  # fmt: skip
+    row, column = torch.triu_indices(depth, depth, 1)
+    encoding.upper.data[:, 0, 0], encoding.upper.data[:, 1, 0] = turn[row, column], (turn + apart * other)[row, column]
+    return encoding
+
+
+@pytest.mark.parametrize("apart", [1e-12, 3e-10, 3e-9])
+def test_what_is_folded_is_as_close_as_the_tolerance_says(apart):
+    encoding = nearly(apart)
+    mixed, basis = theory.fold(encoding)
+    q, k = torch.nn.functional.normalize(torch.randn(2, 1, 2, 9, 12, dtype=torch.float64), dim=-1)
+    p = 100 * torch.nn.functional.normalize(torch.randn(9, 2, dtype=torch.float64), dim=-1)
+    exact = scores(encoding, q, k, p)
+    assert (scores(mixed, changed(q, basis), changed(k, basis), p) - exact).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("apart", [1.5e-5, 1e-7, 3e-8])
+def test_what_would_be_further_off_is_refused(apart):
+    with pytest.raises(
+        ValueError, match=r"do not commute, by .* of their size: planes that turn alone leave out .*, more than 5e-09"
+    ):
+        theory.fold(nearly(apart))
+    theory.fold(nearly(apart), tolerance=10 * apart)
+
+
+def test_one_bad_head_is_enough():
+    encoding = nearly(0.0)
+    encoding.upper.data[1] = nearly(0.1).upper.data[1]
+    with pytest.raises(ValueError, match="do not commute"):
+        theory.fold(encoding)
+    assert theory.parameters(encoding).folded is None
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    encoding = made("comrope-ld", "plain", block=4)
+    encoding.matrix.data[0, 0, 0, 1] = torch.nan
+    for measure in (theory.commutators, theory.fold, theory.spectrum):
+        with pytest.raises(ValueError, match="comrope-ld has generators that are not finite"):
+            measure(encoding)
+
+
+def test_encodings_without_numbers_are_refused():
+    with torch.device("meta"):
+        encoding = rw.create("mixed", head_dim=12)
+    with pytest.raises(ValueError, match="mixed is on the meta device"):
+        theory.fold(encoding)
+
+
+@pytest.mark.parametrize("name", ["string-circulant", "comrope-ld", "mixed"])
+def test_nobody_s_random_numbers_are_drawn(name):
+    encoding = rw.create(name, head_dim=12, heads=2)
+    state = torch.get_rng_state()
+    for measure in (theory.commutators, theory.fold, theory.spectrum, theory.rope_equation, theory.parameters):
+        measure(encoding)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_another_default_device_changes_nothing():
+    encoding = rw.create("comrope-ld", head_dim=12, heads=2, block=4)
+    with torch.device("meta"):
+        mixed, basis = theory.fold(encoding)
+        assert theory.rope_equation(encoding) < 1e-10
+        assert len(theory.spectrum(encoding).waves) == 6
+        assert theory.equivariance(encoding, encoding.grid(3, 5, device="cpu"), (1.0,)).worst.max() < 1e-10
+    assert mixed.wave.device.type == basis.device.type == "cpu"
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("name", ["axial", "mixed", "dinov3"])
+def test_what_turns_pairs_already_folds_to_itself(name, interleaved):
+    encoding = made(name, "grouped-layers", interleaved=interleaved)
+    mixed, basis = theory.fold(encoding)
+    assert torch.equal(basis, torch.eye(13, dtype=torch.float64).expand_as(basis))
+    assert mixed.interleaved == interleaved
+    q, k, p = torch.randn(2, 4, 7, 13).double(), torch.randn(2, 2, 7, 13).double(), points(encoding, 7)
+    torch.testing.assert_close(scores(mixed, q, k, p), scores(encoding, q, k, p), rtol=0, atol=1e-12)
+
+
+def test_half_split_parts_of_a_head_fold():
+    encoding = ready(rw.create("rope", head_dim=12, heads=2, rotary_dim=8))
+    mixed, basis = theory.fold(encoding)
+    q, k, p = torch.randn(2, 2, 7, 12).double(), torch.randn(2, 2, 7, 12).double(), torch.arange(7)
+    code, other = encoding(p), mixed(p)
+    exact, found = (a @ b.mT for a, b in (code.qk(q, k), other.qk(q @ basis, k @ basis)))
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-10)
+
+
+def test_what_was_fixed_or_frozen_stays_so():
+    frozen = rw.create("comrope-ld", head_dim=12).requires_grad_(False)
+    for encoding, learns in (
+        (rw.create("axial", head_dim=12), False),
+        (frozen, False),
+        (rw.create("mixed", head_dim=12), True),
+    ):
+        assert theory.fold(encoding)[0].wave.requires_grad == learns
+
+
+def test_what_is_folded_is_its_own():
+    encoding = rw.create("mixed", head_dim=12, size=(3, 5))
+    mixed, _ = theory.fold(encoding)
+    mixed.wave.data.zero_()
+    assert encoding.wave.abs().max() > 0
+    assert mixed.size == (3, 5)
+    assert mixed.coordinates == encoding.coordinates
+    chain = rw.chain(rw.create("mixed", head_dim=12, size=(3, 5)), rw.create("learned-ape", head_dim=12, size=(3, 5)))
+    folded, _ = theory.fold(chain)
+    assert not {id(p) for p in folded.parameters()} & {id(p) for p in chain.parameters()}
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), [({"layer": 2}, "layer must be from 0 to 1, got 2"), ({"head": -1}, "head must be")]
+)
+def test_heads_and_layers_that_are_not_there(where, words):
+    with pytest.raises(ValueError, match=words):
+        theory.spectrum(made("axial", "grouped-layers"), **where)
+
+
+def test_spans_count_from_side_to_side():
+    encoding = rw.create("axial", head_dim=12, heads=2, variant="van-de-geijn", size=(3, 5))
+    assert theory.span(encoding, 3, 5)[0, :, 0].tolist() == pytest.approx([2 * torch.pi, 2 * torch.pi])
+
+
+def test_of_a_chain_what_turns_counts():
+    options = {"head_dim": 12, "heads": 2, "size": (3, 5)}
+    chain = rw.chain(rw.create("learned-ape", **options), rw.create("mixed", **options))
+    assert theory.parameters(chain) == (2 * 6 * 2, 2 * 6 * 2)
+    assert torch.equal(theory.commutators(chain), theory.commutators(chain.members[1]))

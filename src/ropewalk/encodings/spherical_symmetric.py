@@ -17,10 +17,11 @@ class SphericalSymmetric(Spherical):
 
         R(p) = exp(ω p_0 G_0 + ω p_1 G_1 + …)        G_0 turns (a, c), G_1 (b, c), G_2 (a, b)
 
-    Frequencies are those of `spherical`. A triplet turns by ω |p| about a direction that depends on where p lies. No order
-    of the axes is preferred: swapping two of them is a change of basis, so scores fail to be relative by the same amount
-    along each. `spherical` is relative along its last axis; against it and `mixed`, which is relative along both, this tells
-    what equivariance is worth. It is LieRE with blocks of 3 and fixed orthogonal generators, made here for that question.
+    Frequencies are those of `spherical`. A triplet turns by ω |p| about a direction that depends on where p lies. No axis
+    is preferred: exchanging both of two, or passing three on in a circle, is a change of basis, so scores fail to be
+    relative by the same amount along each. `spherical` is relative along its last axis; against it and `mixed`, which is
+    relative along both, this tells what equivariance is worth. It is LieRE with blocks of 3 and fixed orthogonal
+    generators, made here for that question.
 
     Beware: nobody has published results with it. Places are told apart best near the middle of the image: a step across the
     line to zero turns by |sin(r/2)| / (r/2) of what a step along it does, r = ω |p|. That is 0.36 in the corners of

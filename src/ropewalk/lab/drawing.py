@@ -68,6 +68,7 @@ def rendered(figure: Figure, format: str) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
+    """A file, whole or not at all, in a folder that is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:

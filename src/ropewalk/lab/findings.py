@@ -17,7 +17,7 @@ from ropewalk.lab.describe import count
 from ropewalk.lab.places import axis_names, between, size_of
 from ropewalk.theory.commuting import turning
 
-TOLERANCE = 1e-6  # of what commutes, as `theory.fold` has it
+TOLERANCE = 1e-6  # of what commutes, and of waves that are alike
 MOST = 8  # places along an axis
 WORK = 2**26  # entries of differences of matrices: about 7 seconds of one core
 HELD = 2**27  # entries of matrices at a time: 1 GiB
@@ -149,7 +149,7 @@ def _spectrum(part: Encoding) -> dict[str, Any]:
     """What an encoding learns, and the waves of each head of the RoPE-Mixed that it folds to; or why it does not."""
     learned = count(part)
     try:
-        folded, _ = theory.fold(part, tolerance=TOLERANCE)
+        folded, _ = theory.fold(part)
     except ValueError as error:
         return {"folds": False, "why": str(error), "waves": None, "parameters": {"learned": learned, "folded": None}}
     wave: Tensor = folded.wave.detach()  # type: ignore[operator]

@@ -10,6 +10,7 @@ from ropewalk.code import Code, Rotation, Sphere, Turn
 from ropewalk.encoding import Encoding
 from ropewalk.lab.anatomy import groups, on_cpu, turning
 from ropewalk.lab.places import corners
+from ropewalk.theory import planes
 
 
 class Spectrum(NamedTuple):
@@ -62,26 +63,10 @@ def _of_blocks(encoding: Encoding, channels: list[tuple[int, ...]], extent: Tens
     blocks = torch.stack([generators[..., c[0] : c[-1] + 1, c[0] : c[-1] + 1] for c in channels], dim=1)  # (h G A b b)
     blocks = blocks * extent.double()[:, None, None]
     combined = all(source.traits.relative)
-    return combined, _wave_vectors(blocks) if combined else _separate(blocks)
+    return combined, planes(blocks).waves if combined else _separate(blocks)
 
 
 def _separate(blocks: Tensor) -> Tensor:
     """Frequencies (… F A) of each of the skew-symmetric matrices (… A b b) alone, the fastest first."""
     values = torch.linalg.eigvalsh(1j * blocks).flip(-1)
     return values[..., : blocks.shape[-1] // 2].mT
-
-
-def _wave_vectors(blocks: Tensor) -> Tensor:
-    """Wave vectors (… F A) of commuting skew-symmetric matrices (… A b b): their eigenvalues in a basis that they share.
-
-    Any mixture of them has that basis, if no two waves are equally fast in it. Waves come in pairs of opposite sign, of
-    which the one is kept whose first component above zero in size is positive.
-    """
-    hermitian = 1j * blocks
-    mixture = torch.tensor([2.0**0.5, 3.0**0.5, 5.0**0.5, 7.0**0.5][: blocks.shape[-3]], dtype=blocks.dtype)
-    basis = torch.linalg.eigh((mixture[:, None, None] * hermitian).sum(-3)).eigenvectors.flip(-1)
-    basis = basis[..., : blocks.shape[-1] // 2].unsqueeze(-3)  # (… 1 b F)
-    waves = (basis.conj() * (hermitian @ basis)).sum(-2).real.mT  # (… F A)
-    waves = torch.where(waves.abs() > 1e-9 * waves.abs().max().clamp(min=1e-300), waves, 0.0)
-    first = (waves != 0).long().argmax(-1, keepdim=True)
-    return waves * torch.where(waves.gather(-1, first) < 0, -1.0, 1.0)

@@ -8,7 +8,7 @@ The encoding is made for all layers at once; its code is made once a forward pas
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -131,10 +131,12 @@ class ViT(nn.Module):
 
     def projections(self) -> list[tuple[Projection, Projection]]:
         """The rows of each block's projection that make q and those that make k: for `ropewalk.fold_into`."""
-        width = self.head.in_features
-        q, k = slice(0, width), slice(width, 2 * width)
-        linears = [block.qkv for block in self.blocks if isinstance(block, Block)]
-        return [(Projection(linear, q), Projection(linear, k)) for linear in linears]
+        found = []
+        for block in self.blocks:
+            linear = cast(nn.Linear, block.qkv)
+            width = linear.in_features
+            found.append((Projection(linear, slice(0, width)), Projection(linear, slice(width, 2 * width))))
+        return found
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the encoding, of tokens, norms, gains and biases."""

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ropewalk.code import Basis, Chain
 from ropewalk.encoding import Encoding
-from ropewalk.theory.commuting import turning
+from ropewalk.positions import as_coordinates
+from ropewalk.theory.commuting import exact
 
 ELEMENTS = 2**22  # of Δ at a time
 
@@ -35,14 +36,20 @@ class Change(NamedTuple):
     place: Tensor
 
 
-def equivariance(encoding: Encoding, positions: Tensor, shifts: Sequence[float] = (1.0,)) -> Change:
-    """The change of scores between all pairs of positions (N, axes) when both move along one axis, for each shift."""
-    if positions.ndim != 2 or positions.shape[-1] != encoding.axes or not len(positions):
-        raise ValueError(f"positions must be (N, {encoding.axes}) with N of 1 or more, got {tuple(positions.shape)}")
-    still = _sides(encoding, positions)
-    steps = torch.eye(encoding.axes, dtype=positions.dtype, device=positions.device)
-    moves = (positions + shift * step for step in steps for shift in shifts)
-    each = [_norms(still, _sides(encoding, moved), turning(encoding).traits.isometric) for moved in moves]
+def equivariance(encoding: Encoding, positions: Tensor, shifts: Sequence[float]) -> Change:
+    """The change of scores between all pairs of positions (N, axes) when both move along one axis, for each shift.
+
+    Shifts are in the encoding's coordinates, as positions are. Of a chain, it is the change by what turns; computed in
+    float64 on the CPU.
+    """
+    p = as_coordinates("positions", positions, encoding.axes).detach().cpu().double()
+    if p.ndim != 2 or not len(p) or not shifts:
+        came = f"{tuple(positions.shape)} and {len(shifts)} shifts"
+        raise ValueError(f"positions must be (N, {encoding.axes}) with N of 1 or more, and shifts one or more, got {came}")
+    made = exact(encoding)
+    still, steps = _sides(made, p), torch.eye(encoding.axes, dtype=p.dtype, device="cpu")
+    moves = (p + shift * step for step in steps for shift in shifts)
+    each = [_norms(still, _sides(made, moved), made.traits.isometric) for moved in moves]
     worst, square = (torch.stack(every, dim=2).unflatten(2, (-1, len(shifts))) for every in zip(*each, strict=True))
     square = square / encoding.head_dim
     found = worst.amax(-1), square.mean(-1).sqrt(), square.sqrt()
@@ -50,10 +57,15 @@ def equivariance(encoding: Encoding, positions: Tensor, shifts: Sequence[float] 
 
 
 def rope_equation(encoding: Encoding, *, pairs: int = 16, reach: float = 3.0) -> float:
-    """How far R(x)ᵀ R(y) is from depending on y - x alone: the largest singular value of Δ over random x, y and shifts."""
-    generator = torch.Generator().manual_seed(0)
-    x, y, shift = (reach * torch.randn(pairs, encoding.axes, dtype=torch.float64, generator=generator) for _ in range(3))
-    before, after = (_relations(encoding, first, second) for first, second in ((x, y), (x + shift, y + shift)))
+    """How far R(x)ᵀ R(y) is from depending on y - x alone: the largest singular value of Δ over random x, y and shifts.
+
+    They are Gaussian of the deviation `reach`, in the encoding's coordinates. Of a chain, it is of what turns.
+    """
+    draw = torch.randn(
+        3, pairs, encoding.axes, dtype=torch.float64, generator=torch.Generator().manual_seed(0), device="cpu"
+    )
+    (x, y, shift), made = (reach * draw).unbind(), exact(encoding)
+    before, after = (_relations(made, first, second) for first, second in ((x, y), (x + shift, y + shift)))
     return torch.linalg.matrix_norm(after - before, ord=2).max().item()
 
 
@@ -68,12 +80,11 @@ def _sides(encoding: Encoding, positions: Tensor) -> tuple[Tensor, Tensor]:
 
     A basis that q and k are written in first is left out: orthonormal, it changes no norm.
     """
-    part = turning(encoding)
-    device = next((tensor.device for tensor in (*part.parameters(), *part.buffers())), positions.device)
-    code = part(positions.to(device))
-    if isinstance(code, Chain) and isinstance(code.codes[0], Basis):
-        code = Chain(layers=code.layers, codes=code.codes[1:])
-    sides = code.matrices().detach(), code.key_matrices().detach()
+    with torch.device("cpu"):
+        code = encoding(positions)
+        if isinstance(code, Chain) and isinstance(code.codes[0], Basis):
+            code = Chain(layers=code.layers, codes=code.codes[1:])
+        sides = code.matrices().detach(), code.key_matrices().detach()
     return sides if encoding.layers is not None else (sides[0].unsqueeze(0), sides[1].unsqueeze(0))
 
 
@@ -116,11 +127,9 @@ def _cut(side: Tensor, channels: Tensor) -> Tensor:
 
 def _blocks(*sides: Tensor) -> list[Tensor]:
     """Channels (G b) that these matrices mix with each other, for each size b of such a set."""
-    touch = sum((side != 0).flatten(0, -3).any(0).double() for side in sides) + torch.eye(
-        sides[0].shape[-1], device=sides[0].device
-    )
+    touch = sum((side != 0).flatten(0, -3).any(0).double() for side in sides) + torch.eye(sides[0].shape[-1], device="cpu")
     for _ in range(sides[0].shape[-1].bit_length()):
         touch = (touch @ touch.mT > 0).double()
     sets = {tuple(row.nonzero().flatten().tolist()) for row in touch}
     sizes = sorted({len(each) for each in sets})
-    return [torch.tensor(sorted(each for each in sets if len(each) == size)) for size in sizes]
+    return [torch.tensor(sorted(each for each in sets if len(each) == size), device="cpu") for size in sizes]

@@ -1,8 +1,7 @@
 """What an encoding holds: its wave vectors, how far they turn across an image, and how many numbers it learns.
 
-A commuting encoding turns planes, each by w · p with a wave vector w. Planes of one wave turn together: of k such planes any
-orthonormal basis is as good, and the encoding tells k pairs of channels nothing apart. Planes of different waves along one
-line tell distances along that direction alone.
+A commuting encoding turns planes, each by w · p with a wave vector w. Planes of one wave turn together: the encoding tells
+such pairs of channels nothing apart. Planes of different waves along one line tell distances along that direction alone.
 """
 
 from typing import NamedTuple
@@ -11,7 +10,10 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import Encoding
-from ropewalk.theory.commuting import Planes, commutators, generators, planes, turning
+from ropewalk.theory.commuting import Planes, commutators_of, generators, planes, turning
+
+TOLERANCE = 1e-8
+"""How far off scores of unit q and k may be for each radian turned: 1e-6 at 100 radians."""
 
 
 class Spectrum(NamedTuple):
@@ -36,30 +38,34 @@ class Counts(NamedTuple):
 
 
 def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
-    """The planes of an encoding whose generators commute, as `commutators` measures them. Others are refused."""
+    """The planes of an encoding that turns nothing else. Refused, if scores of unit q and k were off by more than the
+    tolerance for each radian that they turn."""
     a = generators(encoding)
-    worst, size = commutators(encoding).max().item(), a.abs().max().item()
+    size = a.abs().max().item()
     if (uneven := (a + a.mT).abs().max().item()) > tolerance * size:
         share = f"{uneven / (2 * size):.3g} of their size"
         raise ValueError(f"{encoding.name} does not only turn: its generators are not skew-symmetric, by {share}")
-    if worst > tolerance:
-        raise ValueError(f"the generators of {encoding.name} do not commute, by {worst:.3g} of their size")
     found = planes(a)
-    if found.residual > 10 * tolerance:
-        share = f"{found.residual:.3g} of the generators' size"
-        raise ValueError(f"{encoding.name} has no planes that only turn: {share} is left outside the best ones")
+    if 2 * found.residual > tolerance:
+        share = f"by {commutators_of(a).max().item():.3g} of their size"
+        left = f"planes that turn alone leave out {found.residual:.3g} of them, more than {tolerance / 2:.3g}"
+        raise ValueError(f"the generators of {encoding.name} do not commute, {share}: {left}")
     return found
 
 
 def spectrum(encoding: Encoding, *, layer: int = 0, head: int = 0, tolerance: float = 1e-6) -> Spectrum:
     """The wave vectors of one head of a commuting encoding. Waves closer than `tolerance` of the longest count as one."""
-    found = commuting_planes(encoding, tolerance).waves
+    for name, place, count in (("layer", layer, encoding.layers or 1), ("head", head, encoding.own_heads)):
+        if not 0 <= place < count:
+            raise ValueError(f"{name} must be from 0 to {count - 1}, got {place}")
+    found = commuting_planes(encoding, TOLERANCE).waves
     found = found if encoding.layers is None else found[layer]
     waves = found[head if len(found) > 1 else 0]
     longest = waves.norm(dim=-1).max()
     turning = waves[waves.norm(dim=-1) > tolerance * longest]
-    distinct, count = _distinct(turning, tolerance * longest.item())
-    return Spectrum(turning[distinct], torch.tensor(count, dtype=torch.long), encoding.head_dim - 2 * len(turning))
+    distinct, counts = _distinct(turning, tolerance * longest.item())
+    planes = torch.tensor(counts, dtype=torch.long, device="cpu")
+    return Spectrum(turning[distinct], planes, encoding.head_dim - 2 * len(turning))
 
 
 def span(encoding: Encoding, *size: int) -> Tensor:
@@ -74,7 +80,7 @@ def span(encoding: Encoding, *size: int) -> Tensor:
     return values * extent[:, None]
 
 
-def parameters(encoding: Encoding, *, tolerance: float = 1e-6) -> Counts:
+def parameters(encoding: Encoding, *, tolerance: float = TOLERANCE) -> Counts:
     """How many numbers it learns, and how many there are in the RoPE-Mixed that gives the same scores; of what turns."""
     learned = sum(value.numel() for value in turning(encoding).parameters())
     try:
