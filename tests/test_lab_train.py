@@ -18,7 +18,7 @@ import torch
 from ropewalk.lab import store
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
-from ropewalk.lab.train import train
+from ropewalk.lab.train import NotFinite, Trainer, train
 
 SMALL = Config(
     data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, fraction=0.25, warmup=1.0, workers=0,
@@ -106,7 +106,7 @@ def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
 
 
 def dies_at(place, count):
-    """A change to the store after which the process is killed: in the middle of a file, before or after it is put in place."""
+    """A store that kills its process: in the middle of a file, before or after it is put in place."""
 
     def prepare():
         calls = iter(range(10_000))
@@ -199,6 +199,49 @@ def test_every_optimiser_resumes(tmp_path, optimiser):
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "b", watch=watch)
     assert_same(train(config, tmp_path / "b"), undisturbed)
+
+
+# Numbers that are none
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer"),
+    ],
+)
+def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):
+    """A weight that becomes infinite in step 12, in the middle of epoch 3."""
+    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.one_step
+
+    def spoiled(self, *batch):
+        if self.step == 12:
+            self.plain.get_parameter(weight).data.view(-1)[0] = torch.inf
+        return step(self, *batch)
+
+    monkeypatch.setattr(Trainer, "one_step", spoiled)
+    with pytest.raises(NotFinite, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
+        train(config, tmp_path)
+    monkeypatch.undo()
+    run = Run(tmp_path, config)
+    assert run.load()[1]["epoch"] == 2
+    assert [record["epoch"] for record in told(run)] == [1, 2]
+    assert_same(train(config, tmp_path), train(config, tmp_path / "whole"))
+
+
+def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
+    config = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None, epochs=1)
+    step = torch.optim.AdamW.step
+
+    def breaking(self, *args, **options):
+        found = step(self, *args, **options)
+        self.param_groups[1]["params"][-1].data.fill_(torch.nan)
+        return found
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
+    with pytest.raises(NotFinite, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"):
+        train(config, tmp_path)
 
 
 # Two processes

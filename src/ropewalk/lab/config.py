@@ -41,7 +41,7 @@ class Config:
     clip           The largest norm of the gradient.
     ema            The decay of a moving average of the weights, which is then what is evaluated.
     loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
-    augment        flip, crop, resized-crop, three-augment, rand-augment, jitter, with options after a colon.
+    augment        flip, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
     perturb        Positions in training: a Gaussian of this deviation, in patches, on each, drawn once a step (or
                    `per_sample`). `shift` moves all alike, up to so many images; `rescale` stretches by up to this factor.
     precision      Of the model: float32, or bfloat16 by autocast.
@@ -82,6 +82,7 @@ class Config:
     loss: typing.Literal["softmax", "binary"] = "softmax"
     smoothing: float = 0.0
     augment: tuple[str, ...] = ("flip", "crop")
+    strength: dict[str, Any] = field(default_factory=dict)
     mixup: float = 0.0
     cutmix: float = 0.0
     perturb: float = 0.0

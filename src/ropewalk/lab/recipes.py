@@ -3,14 +3,14 @@
 digits              the embedded data on two CPU cores, in seconds a run; for demonstration.
 cifar100-tiny       ours, for many runs: 12 layers, 4 heads of 48, 50 epochs, bfloat16.
 cifar100-small      the same with 8 heads.
-van-de-geijn-cifar  CIFAR-100 of arXiv 2511.08368. Text and Table 6 differ: patches of 4 (16 is half an image of 32 px), batch
-                    1,024 and a rate of 4e-3 as in the table (the text has 256 and no rate).
-van-de-geijn        ImageNet of the same paper: batch 512 and 4e-3 as in Table 5 (the text has 256 and 3e-3). The code's head
-                    width of 63 for spherical RoPE is not imitated: all encodings have 48 here.
+van-de-geijn-cifar  CIFAR-100 of arXiv 2511.08368. Text and Table 6 differ: patches of 4 (16 is half an image of 32 px),
+                    batch 1,024 and a rate of 4e-3 as in the table (the text has 256 and no rate).
+van-de-geijn        ImageNet of the same paper: batch 512 and 4e-3 as in Table 5 (the text has 256 and 3e-3). The code's
+                    head width of 63 for spherical RoPE is not imitated: all encodings have 48 here.
 deit-iii            ViT-S of DeiT-III as Heo et al. use it, without repeated augmentation.
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
-comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned; ours
-                    is not.
+comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
+                    here patches are averaged.
 """
 
 from dataclasses import replace
@@ -60,7 +60,7 @@ RECIPES: dict[str, Config] = {
     "van-de-geijn-cifar": _GEIJN,
     "van-de-geijn": replace(
         _GEIJN,
-        data="imagenet",
+        data="data/imagenet",
         size=(224, 224),
         patch=16,
         width=384,
@@ -74,7 +74,7 @@ RECIPES: dict[str, Config] = {
         cutmix=0.0,
     ),
     "deit-iii": Config(
-        data="imagenet",
+        data="data/imagenet",
         size=(224, 224),
         patch=16,
         width=384,
@@ -104,9 +104,10 @@ RECIPES: dict[str, Config] = {
         warmup=0.0,
         smoothing=0.0,
         augment=("flip", "crop", "rand-augment"),
+        strength={"count": 2, "magnitude": 14.0},
     ),
     "comrope": Config(
-        data="imagenet",
+        data="data/imagenet",
         size=(224, 224),
         patch=16,
         width=768,

@@ -22,6 +22,8 @@ from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Data, epoch_order, load
+from ropewalk.lab.data.folder import Folder
+from ropewalk.lab.diagnosis import broken, looking
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.evaluate import Scores, evaluate, normalised
 from ropewalk.lab.lamb import Lamb
@@ -67,7 +69,7 @@ class Trainer:
         self.size = config.size or self.data.size
         self.plain = model_of(config, size=self.size, channels=self.data.channels, classes=len(self.data.classes))
         self.per_epoch = self.data.counts["train"] // config.batch
-        self.augment = Augment(config.augment, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix)
+        self.augment = augment_of(config, self.data)
         optimiser = optimiser_of(config, self.plain)
         self.plain.to(accelerator.device)
         if config.compile:
@@ -102,20 +104,22 @@ class Trainer:
         """One pass over the training set: the mean of its losses."""
         start = time.perf_counter()
         self.model.train()
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        order = epoch_order(
-            self.data.counts["train"], self.config.batch, seed=self.config.seed, epoch=self.epoch, rank=rank, world=world
-        )
         total = torch.zeros((), device=self.accelerator.device)
-        for batch in self.data.batches("train", order, epoch=self.epoch):
+        for batch in self.data.batches("train", self.order(), epoch=self.epoch):
             total += self.one_step(batch.images, batch.labels, batch.index)
             self.step += 1
         self.epoch += 1
         loss = self.accelerator.reduce(total, "mean").item() / self.per_epoch
         self.seconds += time.perf_counter() - start
         if not math.isfinite(loss):
-            raise NotFinite(f"the loss of epoch {self.epoch} is {loss}")
+            raise NotFinite(self.told(loss))
         return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": self.rate(self.step - 1)}
+
+    def order(self) -> list[Tensor]:
+        """This process's share of each batch of the epoch."""
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        count, config = self.data.counts["train"], self.config
+        return epoch_order(count, config.batch, seed=config.seed, epoch=self.epoch, rank=rank, world=world)
 
     def one_step(self, images: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         """Forward, backward, update; the loss, left on the device."""
@@ -136,6 +140,28 @@ class Trainer:
         if self.average is not None:
             self.average.update_parameters(self.plain)
         return loss.detach()
+
+    def told(self, loss: float) -> str:
+        """Where the loss of an epoch ceased to be a number, found by going through the steps since the checkpoint again."""
+        words = f"the loss of epoch {self.epoch} is {loss}"
+        self.epoch, self.step = 0, 0
+        self.resume()
+        kept = f"{self.run.path} keeps the state of epoch {self.epoch}"
+        return f"{words}: {self._retraced()}; {kept}"
+
+    def _retraced(self) -> str:
+        self.plain.train()
+        while self.epoch < self.config.epochs:
+            for batch in self.data.batches("train", self.order(), epoch=self.epoch):
+                with looking(self.plain) as seen:
+                    self.one_step(batch.images, batch.labels, batch.index)
+                if seen:
+                    return f"in step {self.step} {seen[0]} is the first layer to give numbers that are not finite"
+                if names := broken(self.plain):
+                    return f"step {self.step} made {len(names)} weights that are not finite, {names[0]} first"
+                self.step += 1
+            self.epoch += 1
+        return "it did not come again"
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -195,6 +221,12 @@ class Trainer:
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+
+def augment_of(config: Config, data: Data) -> Augment:
+    """What is done to images on the device; those of folders have had their random crop when they were read."""
+    operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
+    return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
 
 
 def open_data(config: Config) -> Data:
