@@ -208,7 +208,7 @@ def test_every_optimiser_resumes(tmp_path, optimiser):
     ("weight", "words"),
     [
         ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
-        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer to give numbers that are not finite"),
     ],
 )
 def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):

@@ -117,7 +117,9 @@ class Config:
         known = {each.name for each in dataclasses.fields(cls)}
         if unknown := sorted(set(document) - known):
             raise ValueError(f"no setting is named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
         return cls(**lists)
 
     @property

@@ -18,7 +18,7 @@ class Estimate(NamedTuple):
 
     mean: float
     half: float | None
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 def means(found: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:

@@ -43,7 +43,7 @@ class Lamb(Optimizer):
 
     def _together(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         states = [self._state_of(weight) for weight in weights]
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         steps = [state["step"] for state in states]
         (beta1, beta2), decay = group["betas"], group["weight_decay"]
@@ -57,7 +57,7 @@ class Lamb(Optimizer):
         update = torch._foreach_div(torch._foreach_div(means, 1 - beta1**count), roots)
         if decay:
             torch._foreach_add_(update, weights, alpha=decay)
-            torch._foreach_mul_(update, self._ratios(weights, update))
+            torch._foreach_mul_(update, self._ratios(weights, list(update)))
         torch._foreach_add_(weights, update, alpha=-group["lr"])
 
     def _ratios(self, weights: list[Tensor], update: list[Tensor]) -> list[Tensor]:

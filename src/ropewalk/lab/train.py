@@ -191,11 +191,13 @@ class Trainer:
         return found
 
     def resume(self) -> None:
-        """Take up the checkpoint, if there is one, and cut off what was measured after it."""
+        """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
         held = self.run.load()
         if held is None:
             if self.accelerator.is_main_process:
                 self.run.cut(0)
+                self.run.save(self.tensors(), epoch=0, step=0, seconds=0.0)
+            self.accelerator.wait_for_everyone()
             return
         tensors, facts = held
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}}
