@@ -155,7 +155,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
     save = store.save_file
 
     def full(*args, **options):
-        if next(saves) == 2:
+        if next(saves) == 3:
             raise OSError(28, "No space left on device")
         save(*args, **options)
 
