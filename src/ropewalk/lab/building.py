@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from ropewalk import factory
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.lab.config import Config
 from ropewalk.models import ViT
@@ -12,31 +11,29 @@ from ropewalk.theory import span
 
 STRETCHES = ("scale", "std")
 """Options that stretch all frequencies of an encoding in proportion, in the order in which they are looked for."""
+SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout", "patch")
 
 
 def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> ViT:
     """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
-    grid = tuple(side // config.patch for side in size)
-    shape = {"head_dim": config.width // config.heads, "heads": config.heads, "layers": config.depth, "size": grid}
-    options = with_span(config.encoding, config.options, config.span, {**shape, "axes": len(size)}, config.seed)
+    data = {"size": size, "channels": channels, "classes": classes}
+    model = _built(config, config.options, **data)
+    if config.span is None:
+        return model
+    return _built(config, stretched(model.encoding, config.options, config.span), **data)
+
+
+def _built(config: Config, options: dict[str, Any], **data: Any) -> ViT:
     torch.manual_seed(config.seed)
-    names = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout", "patch")
-    settings = {name: getattr(config, name) for name in names}
-    return ViT(encoding=config.encoding, options=options, size=size, channels=channels, classes=classes, **settings)
+    return ViT(encoding=config.encoding, options=options, **data, **{name: getattr(config, name) for name in SETTINGS})
 
 
-def with_span(name: str, options: dict[str, Any], radians: float | None, shape: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Options with which the fastest channel turns so many radians across the image at the start; of rotary encodings."""
-    kind = factory.find(name)
-    if radians is None:
+def stretched(encoding: Encoding, options: dict[str, Any], radians: float) -> dict[str, Any]:
+    """Options with which the fastest channel, drawn alike, turns so many radians across the image; if any channel turns."""
+    option = next((name for name in STRETCHES if name in parameters_of(type(encoding))), None)
+    if option is None or not encoding.traits.rotary or not (fast := fastest(encoding)):
         return options
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = kind(**{**shape, **options})
-    stretch = next((option for option in STRETCHES if option in parameters_of(kind)), None)
-    if stretch is None or not made.traits.rotary:
-        return options
-    return {**options, stretch: getattr(made, stretch) * radians / fastest(made)}
+    return {**options, option: getattr(encoding, option) * radians / fast}
 
 
 def fastest(encoding: Encoding) -> float:
