@@ -33,6 +33,10 @@ class Damaged(RuntimeError):
     """A file of a run that cannot be trusted."""
 
 
+class Busy(RuntimeError):
+    """A run that another process writes."""
+
+
 class Run:
     """The folder of one run. It is made, or found again, for its settings; `hold` keeps other processes out."""
 
@@ -56,7 +60,8 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RuntimeError(f"{self.path} is being written by another process") from None
+            self.release()
+            raise Busy(f"{self.path} is being written by another process") from None
         for leftover in self.path.glob("*.part"):
             leftover.unlink()
         write(self.path / "config.json", self.config.document())

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -45,6 +46,7 @@ def train(config: Config, runs: Path, *, watch: Watch = lambda record: None, tra
     if run.result() is not None:
         return run
     precision = "bf16" if config.precision == "bfloat16" else "no"
+    AcceleratorState._reset_state()  # another run in this process may have had another precision
     accelerator = Accelerator(mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(run.path))
     if accelerator.is_main_process:
         run.hold({"machine": machine(), "versions": versions(), "processes": accelerator.num_processes})
