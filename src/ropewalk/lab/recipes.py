@@ -53,7 +53,18 @@ _GEIJN = replace(
 
 RECIPES: dict[str, Config] = {
     "digits": Config(
-        data="digits", patch=1, width=48, depth=2, heads=1, epochs=12, batch=64, learning_rate=3e-3, warmup=1.0, augment=()
+        data="digits",
+        patch=2,
+        width=48,
+        depth=2,
+        heads=2,
+        ratio=2.0,
+        epochs=20,
+        batch=64,
+        learning_rate=4e-3,
+        warmup=2.0,
+        augment=(),
+        workers=0,
     ),
     "cifar100-tiny": _CIFAR,
     "cifar100-small": replace(_CIFAR, width=384, heads=8),
