@@ -1,6 +1,7 @@
 """The command `ropewalk`. A verb is a function and a line in `VERBS`; its signature and docstring make its command line."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import json as notation
@@ -14,7 +15,7 @@ import torch
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab import choose, describe, findings, listing, telling, terminal, verdicts
+from ropewalk.lab import choose, describe, findings, listing, studying, telling, terminal, verdicts
 from ropewalk.lab import weights as files
 
 if TYPE_CHECKING:
@@ -192,12 +193,102 @@ def bench(
     return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0
 
 
+def train(
+    name: str,
+    /,
+    *,
+    recipe: str = "digits",
+    set: tuple[str, ...] = (),
+    seed: int = 0,
+    runs: str = "runs",
+    track: tuple[str, ...] = (),
+) -> int:
+    """Train a model with an encoding, or go on where that was left, and test it once.
+
+    Args:
+        name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
+        recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
+            comrope.
+        set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
+        seed: Of all that is drawn.
+        runs: The folder of runs.
+        track: Trackers of accelerate, tensorboard or wandb.
+    """
+    config = dataclasses.replace(studying.settings(recipe, set), seed=seed)
+    run = studying.train(name, config, Path(runs), _console(), track)
+    print(run.path)
+    return 0
+
+
+def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
+    """Probe a trained run: other resolutions, moved positions and images, shuffled patches, cost, what it learned.
+
+    Args:
+        path: The folder of a run.
+        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost; all by
+            default. What was found before is not measured again.
+        json: Print one JSON document and nothing else.
+    """
+    found = studying.evaluate(Path(path), probes, _console(stderr=json))
+    if json:
+        return _document(found)
+    print(Path(path) / "probes.json")
+    return 0
+
+
+def compare(
+    encodings: tuple[str, ...],
+    /,
+    *,
+    recipe: str = "digits",
+    set: tuple[str, ...] = (),
+    seeds: int = 3,
+    baseline: str = "none",
+    runs: str = "runs",
+) -> int:
+    """Train encodings under the same conditions with several seeds, and print what they come to.
+
+    Args:
+        encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4.
+        recipe: Settings by name, as for `train`.
+        set: Settings that replace the recipe's, as key=value.
+        seeds: How many.
+        baseline: What others are compared with; it is trained too.
+        runs: The folder of runs. Those that are done are not trained again.
+    """
+    done = studying.compare(encodings, studying.settings(recipe, set), Path(runs), seeds, baseline, _console())
+    print(done.path)
+    return done.code
+
+
+def report(
+    paths: tuple[str, ...] = ("runs",), /, *, out: str = "out/report", question: str = "", baseline: str = "none"
+) -> int:
+    """Write one page on runs: what was asked, held equal and found, with figures; and a table as CSV.
+
+    Args:
+        paths: Folders of runs, or of many, or the file that `compare` wrote.
+        out: The folder for report.html.
+        question: What was asked, in a sentence.
+        baseline: What others are compared with.
+    """
+    from ropewalk.lab.report import report as write
+
+    with choose.refusing():
+        print(write(studying.found([Path(path) for path in paths]), Path(out), question=question, baseline=baseline))
+    return 0
+
+
 VERBS: dict[str, Callable[..., int]] = {
     "list": list_encodings,
     "show": show,
     "check": check,
     "draw": draw_figures,
     "theory": theory,
+    "train": train,
+    "evaluate": evaluate,
+    "compare": compare,
+    "report": report,
     "bench": bench,
 }
 

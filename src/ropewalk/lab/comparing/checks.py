@@ -5,14 +5,13 @@ empty images that were augmented as in training; what it refuses there is refuse
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab.building import model_of, with_span
+from ropewalk.lab.building import model_of, stretched
 from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
@@ -74,18 +73,17 @@ def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     grid = tuple(side // config.patch for side in size)
     try:
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
-        _check_span(config, grid, model.encoding)
+        _check_span(config, model.encoding)
         model(images, moved(config, model.encoding, grid, step=0, count=SAMPLES))
     except (ValueError, TypeError, RuntimeError) as error:
         raise Refusal(f"{label} cannot be trained with these settings: {error}") from error
 
 
-def _check_span(config: Config, grid: tuple[int, ...], encoding: Encoding) -> None:
+def _check_span(config: Config, encoding: Encoding) -> None:
     """A span holds for all encodings that turn: refuse options that contradict it, and encodings that cannot have it."""
     if config.span is None or not _turns(encoding):
         return
-    shape: dict[str, Any] = {"head_dim": encoding.head_dim, "heads": encoding.heads, "layers": config.depth, "size": grid}
-    spanned = with_span(config.encoding, config.options, config.span, {**shape, "axes": len(grid)}, config.seed)
+    spanned = stretched(encoding, config.options, config.span)
     if lost := [key for key, value in config.options.items() if spanned[key] != value]:
         raise ValueError(f"a span of {config.span} for all encodings decides {', '.join(lost)}, which was given too")
     if spanned == config.options:
