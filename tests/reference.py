@@ -1,6 +1,6 @@
 """What the conformance tests share: inputs, tolerances and the comparison. Nothing here comes from ropewalk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -49,6 +49,15 @@ def assert_same(
     theirs += gradients(theirs, [other for _, other in pairs])
     for actual, expected in zip(ours, theirs, strict=True):
         assert_close(actual, expected, reach)
+
+
+def in_layers(code: Sequence, xs: Sequence[Tensor], places: Sequence[Tensor], tables: Sequence, turned: Callable) -> list:
+    """What each layer of a code makes of q and k, and what `turned` does with that layer's table, for queries and keys."""
+    ours, theirs = [], []
+    for layer, table in enumerate(tables):
+        ours += code[layer].qk(*xs)
+        theirs += [turned(x, table, p) for x, p in zip(xs, places, strict=True)]
+    return [ours, theirs]
 
 
 def turned(x: Tensor, generators: Tensor, positions: Tensor, prefix: int = 0) -> Tensor:

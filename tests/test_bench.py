@@ -763,11 +763,23 @@ def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
     monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
     page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
-    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(speed.TABLES)
+    own = [name for name in speed.TABLES if name.startswith("speed-")]
+    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) == 5
     assert "{{" not in page
     assert "](images/cost" not in page
     speed.draw(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    page = handwritten.filled((handwritten.HERE / "pages" / "folding.md").read_text())
+    assert "No figures are here yet: `results/folded-inference-*.json` is missing" in page
+
+
+def test_the_page_on_folding_has_what_was_measured():
+    page = handwritten.filled((handwritten.HERE / "pages" / "folding.md").read_text())
+    found = json.loads(speed.RESULTS.with_name("folded-inference-cpu.json").read_text())
+    for row in found["rows"]:
+        as_it_is, folded = (f"{row[f'{how} over mixed']:.3f} ± {row[f'{how} spread']:.3f}" for how in ("as it is", "folded"))
+        assert f"| {row['name']} | {as_it_is} | {folded} |" in page
+    assert found["finished"]
 
 
 def test_the_page_has_what_was_measured(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
-from reference import assert_close, assert_same, leaf, normal, twin
+from reference import assert_close, assert_same, in_layers, leaf, normal, twin
 
 BATCH, HEADS, KV_HEADS = 2, 4, 2
 DTYPES = (torch.float64, torch.float32)
@@ -102,11 +102,7 @@ def test_learned(axes, dtype):
     q = leaf(BATCH, HEADS, 7, 13, seed=0, dtype=dtype)
     k = leaf(BATCH, KV_HEADS, 9, 13, seed=1, dtype=dtype)
     places = [leaf(BATCH, n, axes, seed=seed, dtype=dtype) for n, seed in ((7, 2), (9, 3))]
-    code = encoding(*places)
-    ours, theirs = [], []
-    for layer in range(2):
-        ours += code[layer].qk(q, k)
-        theirs += [turned(x, other[layer], p) for x, p in zip((q, k), places, strict=True)]
+    ours, theirs = in_layers(encoding(*places), (q, k), places, other, turned)
     assert_same(ours, theirs, [q, k, *places, (parameter, other)], reach=4.0)
 
 

@@ -114,7 +114,7 @@ def test_auto_takes_flex_only_for_a_large_bias(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
-@pytest.mark.parametrize("name", ["rope", "mixed", "spherical", "liere", "alibi", "learned-ape"])
+@pytest.mark.parametrize("name", ["rope", "mixed", "spherical", "spherical-symmetric", "liere", "alibi", "learned-ape"])
 def test_inductor(name):
     torch.compiler.reset()
     torch.manual_seed(0)
@@ -426,3 +426,35 @@ def test_distributed_data_parallel():
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_symmetric_spheres(axes):
+    """Against the same in float64 on the CPU, with gradients."""
+    options = {"head_dim": 13, "heads": 4, "kv_heads": 2, "axes": axes, "learned": True}
+    wide = rw.create("spherical-symmetric", **options).double()
+    narrow = rw.create("spherical-symmetric", **options).cuda()
+    narrow.load_state_dict(wide.state_dict())
+    p = points(wide, 65)
+    q, k = torch.randn(2, 4, 65, 13, dtype=torch.float64), torch.randn(2, 2, 65, 13, dtype=torch.float64)
+    exact = wide(p).qk(q, k)
+    found = narrow(p.float().cuda()).qk(q.float().cuda(), k.float().cuda())
+    for mine, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(mine.double().cpu(), theirs, rtol=0, atol=2e-5)
+    (wanted,), (own,) = (torch.autograd.grad(sum(x.square().sum(-1).cos().sum() + x.sum() for x in each), [e.frequency])
+                         for each, e in ((exact, wide), (found, narrow)))  # fmt: skip
+    assert (own.double().cpu() - wanted).norm() <= 1e-4 * wanted.norm()
+
+
+@pytest.mark.parametrize("name", ["comrope-ld", "string-cayley"])
+def test_folding(name):
+    model = ViT("tiny", encoding=name, size=(48, 80), patch=16, classes=5, depth=2).cuda().eval()
+    images = torch.randn(2, 3, 48, 80, device="cuda")
+    with torch.no_grad():
+        for block in model.blocks:
+            torch.nn.init.normal_(block.qkv.weight, std=0.1)
+        before = model(images)
+        after = rw.fold_into(model)(images)
+    assert {weight.device.type for weight in model.parameters()} == {"cuda"}
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+    assert "expm_fused" not in launched(lambda: model(images))

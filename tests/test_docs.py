@@ -18,6 +18,7 @@ import links
 import overview
 import ropewalk as rw
 import tables
+import theorems
 from ropewalk import testing
 from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
@@ -202,7 +203,7 @@ def test_included_links_lead_to_pages_of_the_site():
 def test_every_page_of_the_navigation_is_written(tmp_path):
     config = load_config(str(build.ROOT / "mkdocs.yml"), docs_dir=str(tmp_path))
     pages = [page for entry in config.nav for page in _leaves(entry)]
-    generated = {"papers.md", "encodings/index.md"}
+    generated = {"papers.md", "encodings/index.md", "theory/index.md", *(f"theory/{name}.md" for name in theorems.ORDER)}
     assert len(pages) > 10
     assert {page for page in pages if not (handwritten.HERE / "pages" / page).exists()} == generated
 

@@ -1,6 +1,3 @@
-import io
-
-import matplotlib
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -10,7 +7,7 @@ from ropewalk import theory
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.plots import FIGURES, THEMES, equivariance
 from ropewalk.lab.plots.equivariance import NONE
-from test_plots import CHAINS, assert_readable
+from test_plots import CHAINS, assert_no_trace, assert_readable
 
 SHAPE = {"head_dim": 12, "heads": 2}
 TURNING = [name for name, kind in REGISTRY.items() if hasattr(kind, "generators")]
@@ -168,17 +165,8 @@ def test_layers_are_drawn_one_at_a_time():
 def test_the_same_every_time_and_no_trace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoding = rw.create("spherical", **SPHERE)
-    settings, state = dict(matplotlib.rcParams), torch.get_rng_state()
-    drawn = []
-    for _ in range(2):
-        buffer = io.BytesIO()
-        equivariance(encoding).savefig(buffer, format="png", dpi=30)
-        drawn.append(buffer.getvalue())
-    assert drawn[0] == drawn[1]
-    assert dict(matplotlib.rcParams) == settings
-    assert torch.equal(torch.get_rng_state(), state)
+    assert_no_trace(lambda: equivariance(encoding), tmp_path)
     assert encoding.frequency.dtype is torch.float32
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_drawn_is_refused():

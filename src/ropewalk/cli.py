@@ -17,6 +17,7 @@ from ropewalk import factory
 from ropewalk.encoding import Encoding
 from ropewalk.lab import choose, describe, findings, listing, studying, telling, terminal, verdicts
 from ropewalk.lab import weights as files
+from ropewalk.theory.commuting import turns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,7 +145,7 @@ def theory(
     encoding = choose.build(choose.find(name), options)
     if weights is not None:
         files.load(encoding, weights)
-    path = None if json or not findings.generated(encoding) else _place(encoding, out, theme)
+    path = None if json or not turns(encoding) else _place(encoding, out, theme)
     try:
         with choose.refusing():
             found = findings.findings(encoding) | {"weights": weights, "seed": seed}

@@ -79,7 +79,7 @@ class Spherical(Encoding):
         return p * (frequency.unsqueeze(1) if self.layers is not None and p.ndim == 5 else frequency)
 
     def generators(self) -> Tensor:
-        """Skew-symmetric A ([L] h A D D), one an axis: S(p) = exp(p_last A_last) … exp(p_0 A_0)."""
+        """Skew-symmetric A ([L] h A D D), one an axis; traits say whether their turns act in order or as one exponential."""
         frequency = (self.frequency if self.learned else self.per_layer(self.frequency)).mT  # ([L] h A T)
         total = frequency.new_zeros(*frequency.shape[:-1], self.head_dim, self.head_dim)
         for axis, (first, second) in enumerate(PLANES[: self.axes]):

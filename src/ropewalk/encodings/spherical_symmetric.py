@@ -1,6 +1,4 @@
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -49,18 +47,7 @@ class SphericalSymmetric(Spherical):
         zero = torch.zeros_like(x)
         return torch.stack([zero, -z, -x, z, zero, -y, x, y, zero], dim=-1).unflatten(-1, (3, 3))
 
-    def generators(self) -> Tensor:
-        """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
-        return super().generators()
-
     @property
     def traits(self) -> Traits:
         relative = (self.axes == 1,) * self.axes
         return replace(super().traits, relative=relative, ordered=False, reach=16.0, rounding=4.0)
-
-    @classmethod
-    def examples(cls) -> Iterator[Self]:
-        yield cls(head_dim=12, heads=2, size=(3, 5))
-        yield cls(head_dim=13, heads=4, kv_heads=2, learned=True, layers=2, size=(3, 5))
-        yield cls(head_dim=12, heads=2, axes=3, variant="van-de-geijn-paper")
-        yield cls(head_dim=12, heads=2, axes=1, base=10.0)

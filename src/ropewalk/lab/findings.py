@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ropewalk import theory
 from ropewalk.encoding import Encoding
-from ropewalk.encodings.mixed import Mixed
 from ropewalk.lab.anatomy import acts_on, groups, sample_code
 from ropewalk.lab.describe import count
 from ropewalk.lab.places import axis_names, between, size_of
-from ropewalk.theory.commuting import turning
+from ropewalk.theory.commuting import turning, turns
+from ropewalk.theory.waves import TOLERANCE as FOLDS
+from ropewalk.theory.waves import commuting_planes, spectrum_of
 
 TOLERANCE = 1e-6  # of what commutes, and of waves that are alike
 MOST = 8  # places along an axis
@@ -43,14 +44,6 @@ def exact(encoding: Encoding) -> Encoding:
     return copy.deepcopy(encoding).cpu().double()
 
 
-def generated(encoding: Encoding) -> bool:
-    """Whether it, or a part of it, turns q and k by generators."""
-    try:
-        return bool(turning(encoding))
-    except TypeError:
-        return False
-
-
 @torch.no_grad()
 def findings(encoding: Encoding) -> dict[str, Any]:
     """What theory says of an encoding, in float64. Layers and heads are counted from 0, None where there is but one.
@@ -67,7 +60,7 @@ def findings(encoding: Encoding) -> dict[str, Any]:
         "size": list(size),
         "coordinates": encoding.coordinates,
     }
-    if not generated(encoding):
+    if not turns(encoding):
         return about | {"turns": None}
     part = turning(encoding)
     reach = max(n * step for n, step in zip(size, patches(encoding, size), strict=True)) / 4
@@ -149,16 +142,12 @@ def _spectrum(part: Encoding) -> dict[str, Any]:
     """What an encoding learns, and the waves of each head of the RoPE-Mixed that it folds to; or why it does not."""
     learned = count(part)
     try:
-        folded, _ = theory.fold(part)
+        wave = commuting_planes(part, FOLDS).waves
     except ValueError as error:
         return {"folds": False, "why": str(error), "waves": None, "parameters": {"learned": learned, "folded": None}}
-    wave: Tensor = folded.wave.detach()  # type: ignore[operator]
-    with torch.random.fork_rng(devices=[]):  # what it draws at its start is overwritten
-        single = Mixed(head_dim=part.head_dim, axes=part.axes).double()
     heads = []
     for i, own in enumerate(wave.flatten(0, -3)):
-        single.wave.copy_(own)
-        found = theory.spectrum(single, tolerance=TOLERANCE)
+        found = spectrum_of(own, part.head_dim, TOLERANCE)
         head: dict[str, Any] = {"different": len(found.waves), "directions": found.directions(TOLERANCE)}
         head |= {"planes": found.multiplicity.tolist(), "still": found.still}
         heads.append(head | _place(part, i, wave.shape[-3]))

@@ -11,6 +11,8 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.anatomy import groups, on_cpu, turning
 from ropewalk.lab.places import corners
 from ropewalk.theory import planes
+from ropewalk.theory.commuting import turning as turned_part
+from ropewalk.theory.commuting import turns
 
 
 class Spectrum(NamedTuple):
@@ -28,13 +30,7 @@ class Spectrum(NamedTuple):
 def has_spectrum(encoding: Encoding, code: Code) -> bool:
     """Whether `spectrum` has an answer."""
     turn = turning(code)
-    return isinstance(turn, Rotation | Sphere) or (isinstance(turn, Turn) and _generated(encoding) is not None)
-
-
-def _generated(encoding: Encoding) -> Encoding | None:
-    """The encoding itself, or that part of it, whose turns have generators."""
-    inside = (part for part in encoding.modules() if isinstance(part, Encoding))
-    return next((part for part in inside if hasattr(part, "generators")), None)
+    return isinstance(turn, Rotation | Sphere) or (isinstance(turn, Turn) and turns(encoding))
 
 
 @torch.no_grad()
@@ -58,7 +54,7 @@ def spectrum(encoding: Encoding, size: Sequence[int], *, layer: int = 0) -> Spec
 
 def _of_blocks(encoding: Encoding, channels: list[tuple[int, ...]], extent: Tensor, layer: int) -> tuple[bool, Tensor]:
     """Whether the axes' generators commute, and the spectrum of each block on an image of that extent."""
-    source: Any = _generated(encoding)
+    source: Any = turned_part(encoding)
     generators = (source.generators() if encoding.layers is None else source.generators()[layer]).double()
     blocks = torch.stack([generators[..., c[0] : c[-1] + 1, c[0] : c[-1] + 1] for c in channels], dim=1)  # (h G A b b)
     blocks = blocks * extent.double()[:, None, None]

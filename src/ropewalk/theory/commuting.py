@@ -42,6 +42,11 @@ def turning(encoding: Encoding) -> Encoding:
     return found[0]
 
 
+def turns(encoding: Encoding) -> bool:
+    """Whether it, or a member of a chain, turns q and k by generators."""
+    return any(isinstance(part, Encoding) and hasattr(part, "generators") for part in encoding.modules())
+
+
 def exact(encoding: Encoding) -> Encoding:
     """A copy of what turns, on the CPU, in float64. Nobody else's random numbers are drawn."""
     part = turning(encoding)

@@ -60,12 +60,16 @@ def spectrum(encoding: Encoding, *, layer: int = 0, head: int = 0, tolerance: fl
             raise ValueError(f"{name} must be from 0 to {count - 1}, got {place}")
     found = commuting_planes(encoding, TOLERANCE).waves
     found = found if encoding.layers is None else found[layer]
-    waves = found[head if len(found) > 1 else 0]
+    return spectrum_of(found[head if len(found) > 1 else 0], encoding.head_dim, tolerance)
+
+
+def spectrum_of(waves: Tensor, head_dim: int, tolerance: float = 1e-6) -> Spectrum:
+    """The same of the waves (P A) of the planes of one head."""
     longest = waves.norm(dim=-1).max()
     turning = waves[waves.norm(dim=-1) > tolerance * longest]
     distinct, counts = _distinct(turning, tolerance * longest.item())
     planes = torch.tensor(counts, dtype=torch.long, device="cpu")
-    return Spectrum(turning[distinct], planes, encoding.head_dim - 2 * len(turning))
+    return Spectrum(turning[distinct], planes, head_dim - 2 * len(turning))
 
 
 def span(encoding: Encoding, *size: int) -> Tensor:

@@ -12,11 +12,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
 from ropewalk.encoding import Encoding
-from ropewalk.lab.findings import WORK, Shift, exact, generated, moved, patches
+from ropewalk.lab.findings import WORK, Shift, exact, moved, patches
 from ropewalk.lab.places import axis_names, size_of
 from ropewalk.lab.plots.page import LABEL, SMALL, page, plain, subtitle, write
 from ropewalk.lab.plots.theme import Theme, look_of
 from ropewalk.lab.telling import ROUNDING, number
+from ropewalk.theory.commuting import turns
 
 SIDE, BESIDE, AROUND = 2.5, 1.15, 0.75  # inches: of a map, of words and the scale at its sides, of words above and below
 NONE = f"no change: below {number(ROUNDING)}"
@@ -51,7 +52,7 @@ def equivariance(encoding: Encoding, *, theme: str = "light", size: Sequence[int
 @torch.no_grad()
 def changes(encoding: Encoding, size: Sequence[int], *, layer: int = 0) -> tuple[list[Map], tuple[int, ...]]:
     """The maps that `equivariance` draws, and how many places they have along each axis."""
-    if not generated(encoding):
+    if not turns(encoding):
         raise ValueError(f"only encodings that turn channels by generators can be drawn so, got {encoding!r}")
     encoding = exact(encoding)
     shifts = [Shift(axis, 1.0, distance) for axis, distance in enumerate(patches(encoding, size))]
