@@ -20,8 +20,9 @@ class StringCayley(BasedWaves):
     that the projections could not learn themselves: STRING is mixed RoPE in another basis, and folds into it.
 
     Beware: P is a linear solve of size d for each head and layer and a product with every q and k in training; in inference
-    it belongs into the projections. With normalised queries and keys whose channels have gains of their own, it does
-    not fold. The paper counts d²/2 numbers a head, one frequency a pair; with several axes this has one for each axis.
+    it belongs into the projections, also because the solve cannot be captured in a CUDA graph. With normalised queries and
+    keys whose channels have gains of their own, it does not fold. The paper counts d²/2 numbers a head, one frequency a
+    pair; with several axes this has one for each axis.
 
     base    Of the geometric law that wave vectors start from, as in mixed RoPE: 10.
     std     Deviation of S at the start; 0 starts as mixed RoPE itself.
