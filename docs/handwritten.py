@@ -2,13 +2,14 @@
 
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
-{{ checks }}                 a table of `tables.py` or `speed.py`
+{{ checks }}                 a table of `tables.py`, `speed.py` or `recipes.py`
 """
 
 import re
 import shutil
 from pathlib import Path
 
+import recipes
 import speed
 import tables
 from ropewalk.encodings import REGISTRY
@@ -34,7 +35,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        return (tables.TABLES | speed.TABLES)[source]()
+        return (tables.TABLES | speed.TABLES | recipes.TABLES)[source]()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)
     text = re.sub(r"\]\(([^)#]+)", lambda link: f"]({PLACES.get(link[1], link[1])}", text)

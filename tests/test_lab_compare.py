@@ -1,5 +1,6 @@
 """Comparisons: what is done is not done again, what fails does not stop others, and the table says what the files say."""
 
+import contextlib
 import csv
 import fcntl
 import io
@@ -11,7 +12,10 @@ import shutil
 import signal
 import socket
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from accelerate.state import AcceleratorState
 from rich.console import Console
@@ -25,11 +29,11 @@ from ropewalk.lab.comparing.entries import entry
 from ropewalk.lab.config import Config
 from ropewalk.lab.intervals import quantile
 from ropewalk.lab.store import Damaged, Run, write
-from ropewalk.lab.train import train
+from ropewalk.lab.train import NotFinite, Trainer, train
 
 BASE = Config(
     data="digits", patch=2, width=24, depth=1, heads=2, ratio=2.0, epochs=2, batch=64, fraction=0.3, warmup=0.5,
-    learning_rate=3e-3, workers=0, augment=(),
+    learning_rate=3e-3, workers=0, augment=(), checkpoint=0.0,
 )  # fmt: skip
 ENCODINGS = ["mixed", ("axial", {"learned": True})]
 LABELS = ["none", "mixed", "axial:learned=true"]
@@ -221,7 +225,16 @@ def test_locks_are_only_looked_at(tmp_path):
     assert not module.held(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"test_accuracy": "high", "encoding_parameters": 1}', "{}"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"test_accuracy": "high", "encoding_parameters": 1}',
+        '{"test_accuracy": NaN, "encoding_parameters": 1}',
+        "{}",
+    ],
+)
 def test_damaged_results_are_told(copy, trained, content):
     path = next(copy.runs.glob("mixed-seed0-*")) / "result.json"
     path.write_text(content)
@@ -284,31 +297,56 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
 # Two processes
 
 
-def of_two(rank, port, runs):
-    """A comparison as one of two processes; its exit code is the comparison's."""
+def of_two(rank, port, runs, failing=None):
+    """A comparison as one of two processes, of which one may fail; its exit code is the comparison's."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1")
     AcceleratorState._reset_state(reset_partial_state=True)
+    if rank == failing:
+        Trainer.one_step = lambda self, *batch: 1 / 0
     with (runs / f"said{rank}").open("w") as file:
-        code = compare(["mixed"], BASE, runs, seeds=[0], baseline="mixed", console=Console(file=file, width=200)).code
+        code = compare(["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)).code
     os._exit(code)
 
 
-def test_two_processes_are_one_comparison(tmp_path):
+def codes_of_two(*given):
+    """The exit codes of both."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=of_two, args=(rank, port, tmp_path)) for rank in (0, 1)]
+    processes = [fork.Process(target=of_two, args=(rank, port, *given), daemon=True) for rank in (0, 1)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(timeout=120)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert (tmp_path / "said0").read_text().splitlines()[-1].startswith("1 of 1  mixed, seed 0: test accuracy ")
+    return [process.exitcode for process in processes]
+
+
+def test_two_processes_are_one_comparison(tmp_path):
+    assert codes_of_two(tmp_path) == [0, 0]
+    assert (tmp_path / "said0").read_text().splitlines()[-1].startswith("2 of 2  mixed, seed 1: test accuracy ")
     assert (tmp_path / "said1").read_text() == ""
     (environment,) = tmp_path.glob("mixed-seed0-*/environment.json")
     assert json.loads(environment.read_text())["processes"] == 2
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_process_that_fails_alone_ends_the_comparison_in_both(tmp_path, failing):
+    assert codes_of_two(tmp_path, failing) == [1, 1]
+    assert (tmp_path / "said0").read_text().splitlines()[-1].startswith("1 of 2  mixed, seed 0: failed: ")
+    assert not list(tmp_path.glob("mixed-seed1-*"))
+
+
+def test_of_two_processes_only_what_both_have_seen_lets_others_go_on(tmp_path, monkeypatch):
+    state = SimpleNamespace(num_processes=2, is_main_process=True, wait_for_everyone=lambda: None)
+    monkeypatch.setattr(module, "PartialState", lambda cpu: state)
+    for error, tried in ((NotFinite("the loss is nan"), 3), (OSError("a disk that one has"), 1)):
+        train = Mock(side_effect=error)
+        monkeypatch.setattr(module, "train", train)
+        with contextlib.suppress(OSError):
+            again(tmp_path, seeds=[0])
+        assert train.call_count == tried
 
 
 # The table
@@ -344,10 +382,13 @@ def test_the_table_says_what_the_files_say(first):
         assert row.images_per_second is None
         assert row.notes == ()
     above = {label: [a - b for a, b in zip(found[label], found["none"], strict=True)] for label in LABELS[1:]}
+    y = np.array(list(found.values()))
+    left = y - y.mean(0) - y.mean(1, keepdims=True) + y.mean()  # of three encodings and two seeds, two degrees of freedom
+    apart = quantile(2, 1 - 0.05 / 2) * math.sqrt(2 * (left**2).sum() / 2 / 2)
     assert rows[0].difference is None
     for row in rows[1:]:
         assert row.difference.mean == pytest.approx(sum(above[row.label]) / 2, rel=1e-9, abs=1e-12)
-        assert row.difference.half == pytest.approx(half_by_hand(list(above.values())), rel=1e-9)
+        assert row.difference.half == pytest.approx(apart, rel=1e-9)
     counts = [run.result()["encoding_parameters"] for run in first.found()[:3]]
     assert [row.encoding_parameters for row in rows] == counts
     assert counts[0] == 0 < counts[1]
@@ -500,6 +541,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tmp_path,
         ({"patch": 3}, "the patch must divide the sides of the images, got a patch of 3 and images of 8 × 8"),
         ({"heads": 5}, "heads must divide the width, got 5 heads and a width of 24"),
         ({"batch": 4096}, "a batch must be no larger than the data, got a batch of 4096 and 38. to train on"),
+        ({"validation": 0.0}, "there must be a validation set, got none of digits: .*; raise validation, which is 0.0"),
         ({"batch": 63}, "batch must be a multiple of 2"),
         ({"data": "digit"}, "no data set is named 'digit' .did you mean 'digits'"),
         ({"augment": ("flipp",)}, "flip"),

@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -20,7 +21,7 @@ def test_one_encoding_has_the_usual_interval():
     low, high = stats.t.interval(0.95, 3, loc=sum(values) / 4, scale=stats.sem(values))
     found = means({"a": values})["a"]
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
-    assert found.count == 4
+    assert found.seeds == 4
 
 
 def test_variance_is_pooled():
@@ -47,6 +48,59 @@ def test_what_seeds_share_cancels_in_differences():
     assert apart["other"].mean == pytest.approx(0.51)
     assert apart["other"].half < 0.1 < means({name: list(values.values()) for name, values in found.items()})["other"].half
     assert apart["few"] == pytest.approx((1.0, apart["other"].half * math.sqrt(3), 1))
+
+
+def test_differences_are_of_a_design_in_blocks():
+    found = {"base": {0: 1.0, 1: 2.0, 2: 4.0}, "a": {0: 2.0, 1: 2.5, 2: 6.0}, "b": {0: 0.0, 1: 2.0, 2: 2.5}}
+    y = np.array([list(values.values()) for values in found.values()])
+    left = y - y.mean(0) - y.mean(1, keepdims=True) + y.mean()
+    half = stats.t.ppf(1 - 0.025 / 2, 4) * math.sqrt(2 * (left**2).sum() / 4 / 3)  # two differences, which hold at once
+    assert differences(found, "base") == {
+        "a": pytest.approx((3.5 / 3, half, 3)),
+        "b": pytest.approx((-2.5 / 3, half, 3)),
+    }
+
+
+def test_one_difference_has_the_interval_of_student_s_paired_test():
+    found = {"base": {0: 1.0, 1: 2.0, 2: 4.0}, "a": {0: 2.0, 1: 2.5, 2: 6.0}}
+    apart = differences(found, "base")["a"]
+    low, high = stats.ttest_rel(list(found["a"].values()), list(found["base"].values())).confidence_interval(0.95)
+    assert (apart.mean - apart.half, apart.mean + apart.half) == pytest.approx((low, high))
+
+
+def test_seeds_that_some_lack_still_tell_of_the_variance():
+    whole = {
+        name: {seed: float((7 * i + 3 * seed * seed + i * seed) % 5) for seed in range(4)} for i, name in enumerate("xyz")
+    }
+    gaps = {**whole, "y": {0: whole["y"][0], 2: whole["y"][2]}, "w": {9: 3.0}}
+    apart = differences(gaps, "x")
+    assert [(name, each.seeds) for name, each in apart.items()] == [("y", 2), ("z", 4)]
+    assert apart["y"].mean == pytest.approx((whole["y"][0] - whole["x"][0] + whole["y"][2] - whole["x"][2]) / 2)
+    assert apart["y"].half == pytest.approx(apart["z"].half * math.sqrt(2))
+    cells = [(name, seed) for name, values in gaps.items() if name != "w" for seed in values]
+    design = np.array([[name == "y", name == "z", *(seed == each for each in range(4))] for name, seed in cells], float)
+    _, squares, rank, _ = np.linalg.lstsq(design, np.array([gaps[name][seed] for name, seed in cells]), rcond=None)
+    freedom = len(cells) - rank
+    assert apart["z"].half == pytest.approx(stats.t.ppf(1 - 0.025 / 2, freedom) * math.sqrt(2 * squares[0] / freedom / 4))
+
+
+def test_differences_of_one_seed_have_no_interval():
+    assert differences({"base": {0: 1.0}, "a": {0: 2.0}, "b": {0: 0.5}}, "base") == {
+        "a": (1.0, None, 1),
+        "b": (-0.5, None, 1),
+    }
+    assert differences({"base": {0: 1.0}}, "base") == {}
+
+
+def test_all_differences_hold_at_once():
+    draw, wrong, one = random.Random(0), 0, 0
+    for _ in range(1500):
+        shared = {seed: draw.gauss(0, 3) for seed in range(2)}
+        found = {name: {seed: draw.gauss(0, 1) + shared[seed] for seed in shared} for name in "abcdefgh"}
+        apart = [abs(each.mean) > each.half for each in differences(found, "a").values()]
+        wrong, one = wrong + any(apart), one + apart[0]
+    assert 0.02 < wrong / 1500 < 0.05  # Bonferroni's inequality is not sharp where all share a baseline
+    assert one / 1500 < 0.02
 
 
 def test_intervals_hold_what_they_say():

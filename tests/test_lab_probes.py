@@ -19,7 +19,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data import in_order, load
 from ropewalk.lab.data.memory import Memory
 from ropewalk.lab.evaluate import Scores, normalised
-from ropewalk.lab.probes import PROBES, moving, opening, patterns, probe, resolving, restored
+from ropewalk.lab.probes import PROBES, attending, moving, opening, patterns, probe, resolving, restored
 from ropewalk.lab.probes.opening import opened
 from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.train import train
@@ -49,7 +49,8 @@ def run_of(tmp_path_factory):
     def find(name):
         if name not in made:
             AcceleratorState._reset_state()  # or it would insist on the precision of the run before
-            made[name] = train(CONFIGS[name], runs)
+            with torch.enable_grad():  # a test that asks may have none
+                made[name] = train(CONFIGS[name], runs)
             AcceleratorState._reset_state()
         return made[name]
 
@@ -108,6 +109,21 @@ def test_unchanged_it_has_the_accuracy_of_the_result(run_of, probed, name):
     unchanged += [row(found["offset"], rho=0.0), row(found["translation"], shift=[0, 0])]
     assert {each["accuracy"] for each in unchanged} == {result["validation_accuracy"]}
     assert [each["loss"] for each in unchanged] == pytest.approx([result["validation_loss"]] * 4, rel=1e-6)
+
+
+def test_what_is_unchanged_is_looked_at_once(copied, monkeypatch):
+    shown, logits = Counter(), opening.Opened.logits
+
+    def spy(self, images, *places, **how):
+        shown[tuple(images.shape[2:]), bool(places)] += len(images)
+        return logits(self, images, *places, **how)
+
+    monkeypatch.setattr(opening.Opened, "logits", spy)
+    probe(copied, ["resolution", "offset", "translation"], device="cpu")
+    count = load("digits", validation=0.2).counts["validation"]
+    assert shown[(6, 10), False] == count * (1 + len(moving.shifts((6, 10))))
+    assert shown[(6, 10), True] == count * len(moving.RHO) * moving.DRAWS
+    assert shown[(12, 20), False] == 2 * count
 
 
 def test_the_average_of_the_weights_is_what_is_probed(run_of):
@@ -252,7 +268,7 @@ def test_content_moves_and_black_comes_in(run_of, probed):
             here = [a - b for a, b in zip(place, move, strict=True)]
             there = all(0 <= a < n for a, n in zip(here, (3, 4, 5), strict=True))
             assert torch.equal(moved[(0, slice(None), *place)], images[(0, slice(None), *here)] if there else torch.zeros(2))
-    assert moving.shifts((6, 10)) == [(0, 0), (-1, 0), (1, 0), (0, -2), (0, -1), (0, 1), (0, 2)]
+    assert moving.shifts((6, 10)) == [(-1, 0), (1, 0), (0, -2), (0, -1), (0, 1), (0, 2)]
     model, data = restored(run_of("sincos"))
     held = validation(data)
     right = torch.zeros_like(held.images)
@@ -377,18 +393,53 @@ def test_patterns_are_what_attention_weighs(run_of, monkeypatch, name):
     monkeypatch.setattr(attention.F, "scaled_dot_product_attention", spy)
     subject = opened(run, "cpu")
     subject.logits(validation(subject.data).images)
-    before = subject.model.tokens
+    before, found = subject.model.tokens, patterns(run, [0, 1], device="cpu")
     for layer, weights in enumerate(calls[:2]):
         wanted = weights[:, :, before + 1 * 5 + 2, before:].mean(0).view(2, *GRID)  # row 1, column 2
-        assert torch.allclose(patterns(run, layer, device="cpu"), wanted, atol=1e-2 if name == "alibi" else 1e-5)
-    total = patterns(run, 1, device="cpu").sum((1, 2))
+        assert torch.allclose(found[layer], wanted, atol=1e-2 if name == "alibi" else 1e-5)
+    total = found[1].sum((1, 2))
     assert torch.allclose(total, torch.ones(2).double(), atol=1e-5) == (before == 0)
+
+
+def test_all_layers_are_read_from_one_pass(run_of, monkeypatch):
+    passes, opened = [], attending.opened
+    monkeypatch.setattr(attending, "opened", lambda *given: passes.append(given) or opened(*given))
+    both = patterns(run_of("liere"), [1, 0], device="cpu")
+    assert list(both) == [1, 0]
+    assert len(passes) == 1
+    for layer, found in both.items():
+        assert torch.equal(found, patterns(run_of("liere"), [layer], device="cpu")[layer])
+    assert not torch.equal(both[0], both[1])
 
 
 def test_layers_that_are_not_there_are_refused(run_of):
     for layer in (2, -1):
         with pytest.raises(ValueError, match=f"layer must be from 0 to 1, got {layer}"):
-            patterns(run_of("none"), layer)
+            patterns(run_of("none"), [0, layer])
+
+
+# No images
+
+
+def test_without_a_validation_set_only_what_looks_at_no_images_is_probed(copied, monkeypatch):
+    def without(run, device):
+        subject = opened(run, device)
+        subject.data.counts["validation"] = 0
+        return subject
+
+    monkeypatch.setattr(probes, "opened", without)
+    monkeypatch.setattr(attending, "opened", without)
+    lines = [{"step": 1, "epoch": 1, "validation_accuracy": None}, {"step": 2, "epoch": 2}]
+    (copied.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = probe(copied, device="cpu")
+    words = {each["probe"]: each["why"] for each in found["refused"]}
+    for name in ("resolution", "offset", "translation", "shuffle"):
+        assert found[name] == []
+        assert "validation set of digits must have images to look at, but it is empty" in words[name]
+    assert {each["step"] for each in found["reached"]} == {None}
+    assert found["cost"]
+    with pytest.raises(ValueError, match="must have images to look at"):
+        patterns(copied, [0], device="cpu")
 
 
 # Volumes
@@ -411,7 +462,7 @@ def test_volumes_are_probed_too(tmp_path):
     assert unchanged["accuracy"] == run.result()["validation_accuracy"]
     assert [each["shift"] for each in found["translation"]][-2:] == [[0, 0, -1], [0, 0, 1]]
     assert [each["axis"] for each in found["equivariance"]][:3] == ["frame", "row", "column"]
-    assert patterns(run, 0, device="cpu").shape == (2, 2, 3, 2)
+    assert patterns(run, [0], device="cpu")[0].shape == (2, 2, 3, 2)
 
 
 # On disk
@@ -456,7 +507,7 @@ def test_what_is_done_is_not_done_again(copied, monkeypatch):
     ("text", "words"),
     [
         ('{"offset": [{"rh', r"cannot be read \(Unterminated string"),
-        ("[]", "must hold an object of lists of objects"),
+        ("[]", "must hold an object, got list"),
         ('{"offset": 3}', "must hold an object of lists of objects"),
         ('{"offset": [3]}', "must hold an object of lists of objects"),
     ],

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import sys
 import types
 from dataclasses import replace
@@ -12,9 +13,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.config import ELSEWHERE, Config
 from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
+from ropewalk.lab.report.commands import again, command
 from ropewalk.lab.report.conclusions import conclude
 from ropewalk.lab.report.gather import groups_of
 from ropewalk.lab.report.rows import rows_of
@@ -23,6 +27,7 @@ from ropewalk.lab.report.settings import AREAS
 from ropewalk.lab.report.styles import DARK, LIGHT, PALETTE, PLAIN, styles_of
 from ropewalk.lab.report.words import percent, points
 from ropewalk.lab.store import Run, write
+from ropewalk.lab.studying import settings
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 ENCODINGS = {"none": {}, "learned-ape": {}, "mixed": {}, "liere": {"block": 4}}
@@ -94,7 +99,12 @@ def probed(accuracy):
         "frequencies": [{"layer": i, "radians": [0.0, 0.5, 3.0, 30.0]} for i in range(2)],
         "equivariance": [{"layer": 0, "axis": "row", "expected": 0.1, "worst": 0.25}],
         "cost": [{"images_per_second": 8000.0, "without_encoding": 10000.0, "peak_bytes": 3 * 2**20}],
-        "refused": [{"probe": "waves", "why": "they do not commute"}],
+        "refused": [
+            {"probe": "waves", "why": "they do not commute"},
+            {"probe": "shuffle", "why": "they do not commute"},
+            {"probe": "offset", "rho": 4, "why": "too far"},
+            {"probe": "offset", "rho": 8, "why": "still further"},
+        ],
     }
 
 
@@ -125,7 +135,7 @@ def squares(monkeypatch):
 def without_weights():
     """A package that makes patterns up."""
     there = types.ModuleType("ropewalk.lab.probes")
-    there.patterns = lambda run, layer: np.arange(1.0, 2 * 3 * 5 + 1).reshape(2, 3, 5) / 30
+    there.patterns = lambda run, layers: {i: np.arange(1.0, 31).reshape(2, 3, 5) / 30 for i in layers}
     return there
 
 
@@ -293,15 +303,17 @@ def test_single_numbers_are_told(whole):
     assert "Steps to 20 %" in page.text
     assert "Steps to 90 %" not in page.text
     assert "0.25" in page.text
-    assert "mixed, waves: they do not commute (3 refusals)." in page.text
+    assert page.text.count("mixed, waves and shuffle: they do not commute.") == 1
+    assert "mixed, offset: too far." in page.text
 
 
 def test_it_is_said_what_was_held_equal(whole):
     page, _, runs = whole
-    assert {name for names in AREAS.values() for name in names} == set(BASE.document()) - {
-        "encoding", "options", "seed", "root", "workers"
-    }  # fmt: skip
+    named = [name for names in AREAS.values() for name in names]
+    assert sorted(named) == sorted(set(BASE.document()) - {"encoding", "options", "seed", *ELSEWHERE})
     assert "width 24" in page.text
+    assert "size that of the data" in page.text
+    assert "span each encoding's own" in page.text
     assert "All ran on CPU, torch 9.9." in page.text
     assert f"All {len(runs)} runs share these settings" in page.text
 
@@ -334,20 +346,23 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
     assert "axial" not in shown
     assert "Not told apart from none: axial (+0.3 ± " in left
     assert "3 seeds of each encoding, the variance between seeds is pooled over 4 encodings (8 degrees of freedom)" in left
-    assert "up to 15 %" in left
+    assert "3 encodings are compared with one at once: intervals of differences are widened" in left
+    assert "So few seeds" in left
     assert "digits, which is small (1,797 images" in left
 
 
 def test_noise_is_not_concluded(tmp_path):
     shown, left = concluded({"none": {0: 0.4, 1: 0.6}, "mixed": {0: 0.65, 1: 0.45}}, tmp_path)
     assert "No difference to none exceeds its interval." in shown
-    assert "Not told apart from it: none" in shown
+    assert "The highest mean is that of mixed, 55.0 ± 43.0 %, but it is not told apart from none." in shown
+    assert "compared with one at once" not in left
     assert "Not told apart from none: mixed" in left
 
 
 def test_one_seed_has_no_interval(tmp_path, no_patterns):
     shown, left = concluded({"none": {0: 0.4}, "mixed": {0: 0.9}}, tmp_path)
     assert "more than" not in shown
+    assert "one seed of each does not tell whether it would be highest again" in shown
     assert "one seed of each encoding, so that there are no intervals" in left
     page = read(report([Run.at(path) for path in tmp_path.iterdir()], tmp_path / "out"))
     assert "90.0 %" in page.text
@@ -370,6 +385,37 @@ def test_without_the_baseline_there_are_no_differences(tmp_path):
     assert "No run of the baseline, none, is done" in left
     assert "Above" not in shown
     assert "25 % of what is left for training is used" in left
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ""),
+        ({"pool": "class"}, "a class token"),
+        ({"registers": 1}, "1 register"),
+        ({"pool": "class", "registers": 4}, "a class token and 4 registers"),
+    ],
+)
+def test_tokens_without_a_position_are_told(tmp_path, no_patterns, settings, words):
+    run = made(tmp_path / "runs", replace(BASE, **settings), accuracy=0.5, probes=probed(0.5))
+    page = read(report([run], tmp_path / "out"))
+    assert ("Encodings that see only differences of positions do not notice." in page.text) == (not words)
+    assert (f"These models have {words}, which stays where it is" in page.text) == bool(words)
+    assert (f"All models have {words}, without a position." in page.text) == bool(words)
+
+
+def test_spans_and_sizes_are_told(tmp_path):
+    _, own = concluded({"none": {0: 0.4}}, tmp_path / "a")
+    _, equal = concluded({"none": {0: 0.4}}, tmp_path / "b", span=6.5)
+    assert "Spans are not equal" in own
+    assert "Spans are equal: the fastest channel" in equal
+    assert "begins with 6.5 radians" in equal
+    assert "numbers of their own" not in own
+    runs = [made(tmp_path / "c", BASE, accuracy=0.5, encoding_parameters=1900)]
+    runs.append(made(tmp_path / "c", replace(BASE, encoding="none"), accuracy=0.5, encoding_parameters=0))
+    (group,) = groups_of(runs)
+    told = " ".join(conclude(group, rows_of(group, "none"), "none").open)
+    assert "Encodings learn from 0 to 1,900 numbers of their own, up to 5 % of a model." in told
 
 
 # What is not there
@@ -445,6 +491,19 @@ def test_damaged_metrics_are_told(tmp_path, no_patterns):
     page = read(report([run], tmp_path / "out"))
     assert f"line 1 of {run.path.name}/metrics.jsonl cannot be read" in page.text
     assert "No run has metrics" in page.text
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, "gone"])
+def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns, missing):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    told = {} if missing == "gone" else {"validation_accuracy": missing}
+    write(run.path / "result.json", {"test_accuracy": 0.5, "seconds": 1.0, **told})
+    for epoch in (1, 2):
+        run.log(step=epoch, epoch=epoch, loss=1.0 / epoch, **told)
+    page = read(report([run], tmp_path / "out"))
+    assert "50.0 %" in page.text
+    assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
+    assert "After each epoch, the mean loss of its steps. Thick" in page.text
 
 
 def test_weights_that_cannot_be_read_are_told(tmp_path):
@@ -541,17 +600,59 @@ def test_long_labels_are_shortened_in_figures_alone(tmp_path, no_patterns):
 # Again
 
 
-def test_settings_printed_make_the_same_runs(whole):
+def obeyed(line):
+    """The settings of the run that a line for a shell trains."""
+    ropewalk, train, said, *words = shlex.split(line)
+    assert (ropewalk, train, words[0], words[-2]) == ("ropewalk", "train", "--recipe", "--seed")
+    assert words[2] == "--set" or len(words) == 4
+    chosen, base = entry(said), settings(words[1], words[3:-2])
+    return replace(base, encoding=chosen.encoding, options=chosen.options, seed=int(words[-1]))
+
+
+def test_lines_printed_train_the_same_runs(whole):
     page, _, runs = whole
-    lines = [line for words in page.words for line in words.split("\n") if line.startswith("train(")]
-    made_again = [eval(line, {"train": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
-    assert {config.name for config in made_again} == {run.config.name for run in runs}
+    lines = [line for words in page.words for line in words.split("\n") if line.startswith("ropewalk train")]
+    assert len(lines) == len(runs)
+    assert {obeyed(line).name for line in lines} == {run.config.name for run in runs}
     blocks = [json.loads(words) for words in page.words if words.startswith("{")]
     assert {Config.of(block).encoding for block in blocks} == set(ENCODINGS)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("digits", {}),
+        ("digits", {"encoding": "liere", "options": {"block": 4, "scale": 0.5}, "seed": 7}),
+        ("digits", {"augment": ("flip", "crop"), "strength": {"padding": 1}, "span": None, "clip": None, "ema": 0.9}),
+        ("digits", {"augment": ("flip",), "size": (6, 10), "ratio": 2, "compile": True, "learning_rate": 1e-5}),
+        ("liere", {"strength": {}, "augment": (), "data": "my data, none/it's.npz"}),
+        ("cifar100-tiny", {"data": "true", "encoding": "axial", "options": {"learned": True}}),
+        ("comrope", {"encoding": "mrope", "options": {"sections": [8, 12, 12], "variant": "qwen2"}, "size": (64,)}),
+        ("deit-iii", {"pool": "mean", "root": "elsewhere", "workers": 1, "checkpoint": 1.0}),
+    ],
+)
+def test_a_line_says_all_settings_with_the_recipe_that_needs_the_fewest(recipe, changes):
+    config = replace(RECIPES[recipe], **changes)
+    line = command(config)
+    assert obeyed(line).name == config.name
+    words = len(set(changes) - {"encoding", "options", "seed", *ELSEWHERE})
+    assert f"--recipe {recipe} " in line
+    assert len(shlex.split(line)) == 7 + words + (words > 0)
+
+
+@pytest.mark.parametrize("changes", [{"encoding": "nope"}, {"options": {"variant": "a,b=c"}}, {"options": {"a-b": 1}}])
+def test_what_a_shell_cannot_say_is_said_in_python(changes):
+    configs = [replace(BASE, **changes, seed=seed) for seed in range(2)]
+    assert command(configs[0]) is None
+    lines = [line for line in again(configs) if line.startswith("train(")]
+    found = [eval(line, {"train": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
+    assert [config.name for config in found] == [config.name for config in configs]
+
+
 def test_the_same_folders_give_the_same_bytes(tmp_path, squares):
-    runs = many(tmp_path / "runs", seeds=(0, 1), probes=probed(0.4))
+    runs = [
+        run for run in many(tmp_path / "runs", seeds=(0, 1), probes=probed(0.4)) if run.config.encoding in ("none", "mixed")
+    ]
     first, second = report(runs, tmp_path / "a"), report(runs[::-1], tmp_path / "b")
     for path in [first, *(tmp_path / "a" / "figures").iterdir(), tmp_path / "a" / "report.csv"]:
         assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()

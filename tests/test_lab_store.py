@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.store import Damaged, Run
+from ropewalk.lab.store import Damaged, Run, put, read, write
 
 TENSORS = {
     "model/a": torch.arange(6.0).reshape(2, 3).mT,
@@ -121,6 +121,34 @@ def test_results(run):
     (run.path / "result.json").write_text("[1]")
     with pytest.raises(Damaged, match="must hold an object, got list"):
         run.result()
+
+
+def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "some.txt"
+    put(path, lambda part: part.write_text("old"))
+
+    def half(part):
+        part.write_text("ne")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        put(path, half)
+    assert [each.name for each in tmp_path.iterdir()] == ["some.txt"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("{", "cannot be read"), ("[1]", "must hold an object, got list"), (b"\xff", "cannot be read")]
+)
+def test_what_holds_no_object_is_reported(tmp_path, content, words):
+    path = tmp_path / "some.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(Damaged, match=f"some.json {words}"):
+        read(path)
+    write(path, {"a": [1]})
+    assert read(path) == {"a": [1]}
+    with pytest.raises(Damaged, match=r"nowhere.json cannot be read"):
+        read(tmp_path / "nowhere.json")
 
 
 def test_one_process_at_a_time(run):

@@ -6,7 +6,9 @@
 All runs share every setting but the encoding, its options and the seed. Seeds are outermost: stopped at any moment, the
 encodings have the same seeds, but for one. Runs that are done, for whatever comparison, are not trained again, and those
 that were begun go on where they were; so the same call continues a comparison. A run that fails is told in its folder and
-in the table, and the others go on.
+in the table, and the others go on. Of several processes one may fail alone, while the others wait for it in the middle of a
+step: the comparison then ends with the error in that process, and whatever launched it ends the others. Only a loss that is
+no number, which all of them have seen, lets the next run begin.
 """
 
 import gc
@@ -29,7 +31,7 @@ from ropewalk.lab.comparing.table import rendered as rendered
 from ropewalk.lab.comparing.table import table as table
 from ropewalk.lab.config import Config
 from ropewalk.lab.progress import Lines, display
-from ropewalk.lab.train import train
+from ropewalk.lab.train import NotFinite, train
 
 
 def compare(
@@ -58,7 +60,7 @@ def compare(
     with display(console, runs=len(comparison.members), epochs=base.epochs) as shown:
         try:
             for member in comparison.members:
-                _one(comparison, member, shown, writes=state.is_main_process)
+                _one(comparison, member, shown, state)
         except KeyboardInterrupt:
             done = len(comparison.members) - len(comparison.left())
             shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command goes on")
@@ -67,18 +69,20 @@ def compare(
     return comparison
 
 
-def _one(comparison: Comparison, member: Member, shown: Lines, *, writes: bool) -> None:
+def _one(comparison: Comparison, member: Member, shown: Lines, state: PartialState) -> None:
     """Train a run, unless it is done, and tell how it ended."""
     path = comparison.runs / member.name
     shown.begin(f"{member.label}, seed {member.seed}")
     if comparison.outcome(member).result is not None:
         return shown.end(f"done before, {_told(comparison, member)}")
-    if writes:
+    if state.is_main_process:
         forget(path)
     try:
         train(comparison.config(member), comparison.runs, watch=shown.record)
     except Exception as error:
-        shown.end(_failed(path, error, writes=writes))
+        shown.end(_failed(path, error, writes=state.is_main_process))
+        if state.num_processes > 1 and not isinstance(error, NotFinite):
+            raise
     else:
         shown.end(_told(comparison, member))
     finally:

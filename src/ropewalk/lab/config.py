@@ -1,7 +1,7 @@
 """A run in numbers: what is trained, on what, how. Equal settings make equal runs.
 
-Settings that change results name the run, so that the same command finds its own folder and goes on; where data lie, on what
-device and with how many processes it runs do not.
+Settings that change results name the run, so that the same command finds its own folder and goes on; where data lie, how
+often a state is kept, on what device and with how many processes it runs do not.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from ropewalk import factory
 
-ELSEWHERE = ("root", "workers")
-"""Settings that say where a run finds things, not what it does."""
+ELSEWHERE = ("root", "workers", "checkpoint")
+"""Settings that change nothing of what a run comes to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,8 @@ class Config:
     perturb        Positions in training: a Gaussian of this deviation, in patches, on each, drawn once a step (or
                    `per_sample`). `shift` moves all alike, up to so many images; `rescale` stretches by up to this factor.
     precision      Of the model: float32, or bfloat16 by autocast.
-    every          Epochs between validations, and between checkpoints.
+    every          Epochs between validations.
+    checkpoint     Seconds between checkpoints, which are written after validations; the last state is always kept.
     """
 
     encoding: str = "mixed"
@@ -92,6 +93,7 @@ class Config:
     precision: typing.Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
     every: int = 1
+    checkpoint: float = 30.0
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -103,6 +105,8 @@ class Config:
         for name in ("validation", "dropout", "drop_path", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
+        if not self.checkpoint >= 0:
+            raise ValueError(f"checkpoint must be 0 or more seconds, got {self.checkpoint}")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
         factory.find(self.encoding)

@@ -1,4 +1,4 @@
-"""How far a comparison is: two bars in a terminal, plain lines elsewhere.
+"""How far a comparison, or other work that takes its time, is: bars in a terminal, plain lines elsewhere.
 
 Both tell of every run how it ended. In between, the bars show all runs and the current one with its epoch, loss, accuracy
 and time left; lines say the same now and then. Time left is counted in epochs, at the pace of those trained here.
@@ -97,6 +97,36 @@ def display(console: Console, *, runs: int, epochs: int) -> Lines:
     """Bars if somebody looks at them."""
     kind = Bars if console.is_terminal and not console.quiet else Lines
     return kind(console, runs=runs, epochs=epochs)
+
+
+class Stages:
+    """Work in so many stages: a bar if somebody looks at it, else a line at most each `PAUSE` seconds."""
+
+    def __init__(self, console: Console, total: int, *, clock: Clock = time.monotonic) -> None:
+        looks = (BarColumn(20), TextColumn("{task.description}", markup=False))
+        seen = console.is_terminal and not console.quiet
+        self.console, self.total, self.clock, self.last = console, total, clock, clock()
+        self.bar = Progress(*looks, console=console, transient=True, auto_refresh=False, disable=not seen)
+        self.task = self.bar.add_task("", total=total)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.bar.stop()
+
+    def begin(self, number: int, words: str) -> None:
+        """A stage, counted from 0, is taken up."""
+        told = f"{number + 1} of {self.total}  {words}"
+        self.bar.update(self.task, completed=number, description=told, refresh=True)
+        if self.bar.disable and self.clock() - self.last >= PAUSE:
+            self.last = self.clock()
+            self.say(told)
+
+    def say(self, words: str) -> None:
+        """One line that stays."""
+        self.console.print(Text(words), soft_wrap=True)
 
 
 def lasting(seconds: float) -> str:

@@ -2,12 +2,14 @@
 
 digits              the embedded data on two CPU cores, in seconds a run; for demonstration.
 cifar100-tiny       ours, for many runs: 12 layers, 4 heads of 48, 50 epochs, bfloat16.
-cifar100-small      the same with 8 heads.
+cifar100-small      the same with 8 heads. In these three all encodings have one span, short of the whole turn after which
+                    uniform RoPE gives the first and the last patch one code; in those of papers each has its own.
 van-de-geijn-cifar  CIFAR-100 of arXiv 2511.08368. Text and Table 6 differ: patches of 4 (16 is half an image of 32 px),
                     batch 1,024 and a rate of 4e-3 as in the table (the text has 256 and no rate).
 van-de-geijn        ImageNet of the same paper: batch 512 and 4e-3 as in Table 5 (the text has 256 and 3e-3). The code's
                     head width of 63 for spherical RoPE is not imitated: all encodings have 48 here.
-deit-iii            ViT-S of DeiT-III as Heo et al. use it, without repeated augmentation.
+deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and cutmix that its code has by default, without
+                    repeated augmentation.
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
@@ -17,8 +19,11 @@ from dataclasses import replace
 
 from ropewalk.lab.config import Config
 
+_SPAN = 6.0
+
 _CIFAR = Config(
     data="cifar100",
+    span=_SPAN,
     patch=4,
     width=192,
     depth=12,
@@ -36,6 +41,7 @@ _CIFAR = Config(
 
 _GEIJN = replace(
     _CIFAR,
+    span=None,
     width=720,
     heads=12,
     epochs=400,
@@ -54,6 +60,7 @@ _GEIJN = replace(
 RECIPES: dict[str, Config] = {
     "digits": Config(
         data="digits",
+        span=_SPAN,
         patch=2,
         width=48,
         depth=2,
@@ -99,11 +106,14 @@ RECIPES: dict[str, Config] = {
         weight_decay=0.03,
         loss="binary",
         augment=("resized-crop", "flip", "three-augment", "jitter"),
+        mixup=0.8,
+        cutmix=1.0,
         precision="bfloat16",
         compile=True,
     ),
     "liere": replace(
         _CIFAR,
+        span=None,
         width=768,
         heads=12,
         pool="class",

@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,7 +49,7 @@ class Run:
         """A run that is there."""
         if not (path / "config.json").is_file():
             raise ValueError(f"{path} is no run: a run has a config.json")
-        run = cls(path.parent, Config.of(_read(path / "config.json")))
+        run = cls(path.parent, Config.of(read(path / "config.json")))
         run.path = path
         return run
 
@@ -88,7 +88,7 @@ class Run:
     def cut(self, step: int) -> None:
         """Keep what was measured up to a step."""
         kept = [record for record in self.metrics() if record["step"] <= step]
-        _put(self.path / "metrics.jsonl", lambda part: part.write_text("".join(json.dumps(each) + "\n" for each in kept)))
+        put(self.path / "metrics.jsonl", lambda part: part.write_text("".join(json.dumps(each) + "\n" for each in kept)))
 
     # Checkpoints
 
@@ -97,7 +97,7 @@ class Run:
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         words = json.dumps(facts)
         said = {"format": FORMAT, "run": self.config.name, "facts": words, "sum": _sum(held, words)}
-        _put(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
+        put(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and facts of the checkpoint, or None where there is none."""
@@ -126,15 +126,16 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """What it came to, if it is done."""
         path = self.path / "result.json"
-        return _read(path) if path.exists() else None
+        return read(path) if path.exists() else None
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """A JSON file, put in place in one move."""
-    _put(path, lambda part: part.write_text(json.dumps(document, indent=1) + "\n"))
+    put(path, lambda part: part.write_text(json.dumps(document, indent=1) + "\n"))
 
 
-def _put(path: Path, make: Any) -> None:
+def put(path: Path, make: Callable[[Path], object]) -> None:
+    """A file that `make` writes beside its place, put there in one move."""
     part = path.with_name(path.name + ".part")
     try:
         make(part)
@@ -149,10 +150,11 @@ def _put(path: Path, make: Any) -> None:
     os.close(folder)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object."""
     try:
         found = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise Damaged(f"{path} cannot be read ({error})") from error
     if not isinstance(found, dict):
         raise Damaged(f"{path} must hold an object, got {type(found).__name__}")

@@ -68,17 +68,25 @@ class Trainer:
     def __init__(self, config: Config, run: Run, accelerator: Accelerator, watch: Watch) -> None:
         self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
         self.data = open_data(config).to(accelerator.device)
+        if not self.data.counts["validation"]:
+            raise ValueError(
+                f"a run needs a validation set, got none of {self.data}; raise `validation`, {config.validation}"
+            )
         self.size = config.size or self.data.size
         self.plain = model_of(config, size=self.size, channels=self.data.channels, classes=len(self.data.classes))
         self.per_epoch = self.data.counts["train"] // config.batch
         self.augment = augment_of(config, self.data)
-        optimiser = optimiser_of(config, self.plain)
         self.plain.to(accelerator.device)
-        if config.compile:
-            self.plain.compile(dynamic=False)
-        self.model, self.optimiser = accelerator.prepare(self.plain, optimiser)
+        if (
+            config.compile
+        ):  # as CUDA graphs, unless processes talk to each other in between: launching takes longer than a step
+            graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
+            self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
+        self.model = accelerator.prepare(self.plain)
+        self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.kept = time.monotonic()
 
     def _averaged(self) -> AveragedModel | None:
         decay = self.config.ema
@@ -130,7 +138,7 @@ class Trainer:
         x, targets = self.augment(images, labels, index, epoch=self.epoch, classes=len(self.data.classes))
         grid = tuple(side // config.patch for side in x.shape[2:])
         places = moved(config, self.plain.encoding, grid, step=self.step, count=len(x))
-        places = None if places is None else places.to(x.device)
+        places = None if places is None else places.to(x.device, non_blocking=True)
         loss = loss_of(self.model(normalised(x, self.data), places), targets, config)
         self.accelerator.backward(loss)
         if config.clip is not None:
@@ -149,7 +157,8 @@ class Trainer:
         self.epoch, self.step = 0, 0
         self.resume()
         kept = f"{self.run.path} keeps the state of epoch {self.epoch}"
-        return f"{words}: {self._retraced()}; {kept}"
+        with torch.compiler.set_stance("force_eager"):
+            return f"{words}: {self._retraced()}; {kept}"
 
     def _retraced(self) -> str:
         self.plain.train()
@@ -177,10 +186,13 @@ class Trainer:
     # On disk
 
     def keep(self, record: Mapping[str, Any]) -> None:
-        """Write down what was measured, then the state: cut off in between, the line is cut off on resuming."""
+        """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
+        last, since = self.epoch == self.config.epochs, time.monotonic() - self.kept
         if self.accelerator.is_main_process:
             self.run.log(**record, seconds=self.seconds)
-            self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds)
+            if last or since >= self.config.checkpoint:
+                self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds)
+                self.kept = time.monotonic()
         self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
 
     def tensors(self) -> dict[str, Tensor]:

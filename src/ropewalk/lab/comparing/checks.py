@@ -47,7 +47,7 @@ def _opened(config: Config) -> Data:
 
 
 def _check_numbers(config: Config, data: Data, processes: int) -> None:
-    """Patches that fill the images, batches that the data fill."""
+    """Patches that fill the images, batches that the data fill, and something to validate by."""
     size = config.size or data.size
     if any(side % config.patch for side in size):
         told = " × ".join(map(str, size))
@@ -55,6 +55,8 @@ def _check_numbers(config: Config, data: Data, processes: int) -> None:
     count = data.counts["train"]
     if count < config.batch:
         raise Refusal(f"a batch must be no larger than the data, got a batch of {config.batch} and {count} to train on")
+    if not data.counts["validation"]:
+        raise Refusal(f"there must be a validation set, got none of {data}; raise validation, which is {config.validation}")
     with refusing():
         epoch_order(count, config.batch, seed=config.seed, epoch=0, world=processes)
 

@@ -7,12 +7,12 @@ neither      it was begun, or not
 
 import contextlib
 import fcntl
-import json
+import math
 import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.lab.store import Damaged
+from ropewalk.lab.store import Damaged, read
 from ropewalk.lab.verdicts import one_line
 
 FAILED, TRACE = "failed.txt", "trace.txt"
@@ -41,9 +41,14 @@ def _result(path: Path) -> Outcome:
         found = read(path)
     except Damaged as error:
         return Outcome(None, f"failed: {one_line(error)}")
-    if missing := [name for name in NEEDED if not isinstance(found.get(name), int | float)]:
+    if missing := [name for name in NEEDED if not _counts(found.get(name))]:
         return Outcome(None, f"failed: {path} has no {', '.join(missing)}")
     return Outcome(found, "")
+
+
+def _counts(value: Any) -> bool:
+    """Whether it is a number that can be averaged."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def fail(path: Path, error: Exception) -> str:
@@ -73,14 +78,3 @@ def held(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise Damaged(f"{path} cannot be read ({error})") from error
-    if not isinstance(found, dict):
-        raise Damaged(f"{path} must hold an object, got {type(found).__name__}")
-    return found

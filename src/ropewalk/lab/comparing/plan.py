@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.entries import Entry, Said, entry
-from ropewalk.lab.comparing.outcomes import Outcome, outcome, read
+from ropewalk.lab.comparing.outcomes import Outcome, outcome
 from ropewalk.lab.config import Config
-from ropewalk.lab.store import Damaged, Run, write
+from ropewalk.lab.store import Damaged, Run, read, write
 
 FORMAT = "ropewalk comparison 1"
 OWN = ("encoding", "options", "seed")

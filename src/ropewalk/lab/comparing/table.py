@@ -1,7 +1,8 @@
 """The table of a comparison, made from the folders of its runs.
 
 Accuracies are those of the test set: the mean over seeds with its 95 % interval, and the mean of the differences to the
-baseline, taken seed by seed. Both intervals pool the variance of all encodings. With one seed there is no interval.
+baseline, taken seed by seed. Both intervals pool the variance of all encodings, and those of differences hold all at once.
+With one seed there is no interval.
 """
 
 import csv
@@ -15,10 +16,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.lab.comparing.outcomes import read
 from ropewalk.lab.comparing.plan import Comparison, Member
 from ropewalk.lab.intervals import Estimate, differences, means
-from ropewalk.lab.store import Damaged
+from ropewalk.lab.store import Damaged, read
 from ropewalk.lab.verdicts import one_line
 
 COLUMNS = (

@@ -19,7 +19,7 @@ from ropewalk.lab.probes.attending import patterns as patterns
 from ropewalk.lab.probes.costing import cost
 from ropewalk.lab.probes.file import add, held
 from ropewalk.lab.probes.moving import offset, shuffle, translation
-from ropewalk.lab.probes.opening import Opened, Rows, opened
+from ropewalk.lab.probes.opening import Empty, Opened, Rows, opened
 from ropewalk.lab.probes.opening import restored as restored
 from ropewalk.lab.probes.reaching import reached
 from ropewalk.lab.probes.resolving import resolution
@@ -64,8 +64,16 @@ def probe(
     subject = opened(run, device)
     for name in left:
         watch(name)
-        there = add(run, name, list(PROBES[name](subject)))
+        there = add(run, name, _rows(name, subject))
     return there
+
+
+def _rows(name: str, subject: Opened) -> list[dict[str, Any]]:
+    """What a probe found; one that looks at images finds nothing where there are none."""
+    try:
+        return list(PROBES[name](subject))
+    except Empty as error:
+        return [{"why": str(error)}]
 
 
 def _known(name: str) -> None:

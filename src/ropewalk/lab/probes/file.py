@@ -4,13 +4,11 @@ A probe that is done has its name there, with an empty list if it could measure 
 they go to the list `refused`, with the name of their probe.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.store import Damaged, Run, write
+from ropewalk.lab.store import Damaged, Run, read, write
 
-REFUSED = "refused"
+REFUSED, ANEW = "refused", "delete it to probe anew"
 
 Row = dict[str, Any]
 
@@ -21,12 +19,11 @@ def held(run: Run) -> dict[str, list[Row]]:
     if not path.exists():
         return {}
     try:
-        found: dict[str, list[Row]] = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"cannot be read ({error})") from error
-    lists = isinstance(found, dict) and all(isinstance(rows, list) for rows in found.values())
-    if not lists or not all(isinstance(row, dict) for rows in found.values() for row in rows):
-        raise _damaged(path, "must hold an object of lists of objects")
+        found: dict[str, list[Row]] = read(path)
+    except Damaged as error:
+        raise Damaged(f"{error}; {ANEW}") from error
+    if not all(isinstance(rows, list) and all(isinstance(row, dict) for row in rows) for rows in found.values()):
+        raise Damaged(f"{path} must hold an object of lists of objects; {ANEW}")
     return found
 
 
@@ -38,7 +35,3 @@ def add(run: Run, name: str, rows: list[Row]) -> dict[str, list[Row]]:
     there[REFUSED] = [row for row in there.pop(REFUSED, []) if row.get("probe") != name] + refused
     write(run.path / "probes.json", there)
     return there
-
-
-def _damaged(path: Path, what: str) -> Damaged:
-    return Damaged(f"{path} {what}; delete it to probe anew")

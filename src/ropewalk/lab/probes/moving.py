@@ -20,7 +20,7 @@ from ropewalk.lab.findings import patches as steps_of
 from ropewalk.lab.probes.opening import Opened, Rows, judged, mean, refusal
 from ropewalk.models.vit import patches
 
-RHO = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+RHO = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Deviations of the vector, in patches."""
 DRAWS = 5
 OFFSET, SHUFFLE = 2001, 2002
@@ -33,16 +33,17 @@ def offset(opened: Opened) -> Rows:
     why = {rho: next(filter(None, (refusal(opened.encoding, p) for p in places[rho])), None) for rho in RHO}
     answers = [partial(_at, opened, p) for rho in RHO if why[rho] is None for p in places[rho]]
     scores = iter(judged(opened.data, answers, batch=opened.config.batch))
+    yield {"rho": 0.0, **opened.unchanged, "draws": 1}
     for rho in RHO:
         found = {"why": why[rho]} if why[rho] else mean([next(scores) for _ in places[rho]])
         yield {"rho": rho, **found, "draws": len(places[rho])}
 
 
 def _offsets(opened: Opened, rho: float) -> list[Tensor]:
-    """Positions (N, axes) of the training grid for each draw; without deviation one is enough."""
+    """Positions (N, axes) of the training grid for each draw."""
     encoding, grid = opened.encoding, opened.grid
     here, steps = encoding.grid(*grid, device="cpu"), torch.tensor(steps_of(encoding, grid))
-    vectors = [_vector(opened.config.seed, draw, len(grid)) for draw in range(DRAWS if rho else 1)]
+    vectors = [_vector(opened.config.seed, draw, len(grid)) for draw in range(DRAWS)]
     return [here + rho * vector * steps for vector in vectors]
 
 
@@ -58,13 +59,15 @@ def translation(opened: Opened) -> Rows:
     """Accuracy for moves by 1, 2, 4, … pixels, up to a quarter of the image, both ways along each axis; black comes in."""
     moves = shifts(opened.data.size)
     answers = [partial(_translated, opened, move) for move in moves]
-    scores = judged(opened.data, answers, batch=opened.config.batch)
-    return [{"shift": list(move), **mean([each])} for move, each in zip(moves, scores, strict=True)]
+    scores = [mean([each]) for each in judged(opened.data, answers, batch=opened.config.batch)]
+    still = (0,) * len(opened.data.size)
+    found = zip((still, *moves), (opened.unchanged, *scores), strict=True)
+    return [{"shift": list(move), **each} for move, each in found]
 
 
 def shifts(size: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Moves in pixels along each axis, none of them first."""
-    found = [(0,) * len(size)]
+    """Moves in pixels along each axis."""
+    found: list[tuple[int, ...]] = []
     for axis, side in enumerate(size):
         far = [2**power for power in range(int(math.log2(max(side // 4, 1))) + 1)]
         found += [(*(0,) * axis, by, *(0,) * (len(size) - axis - 1)) for by in (*(-n for n in reversed(far)), *far)]

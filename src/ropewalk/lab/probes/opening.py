@@ -1,8 +1,9 @@
 """A run taken up again: its model as it was judged, its data, and how well it answers."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,10 @@ Answer = Callable[[Batch], Tensor]
 
 AVERAGE, PLAIN = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimiser moves."""
+
+
+class Empty(ValueError):
+    """There are no images to look at."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class Opened:
             logits: Tensor = self.model(x, positions, resolution=resolution)
         return logits.float()
 
+    @cached_property
+    def unchanged(self) -> dict[str, Any]:
+        """How well it answers where nothing is changed: several probes begin with it."""
+        return mean(judged(self.data, [lambda batch: self.logits(batch.images)], batch=self.config.batch))
+
 
 def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     """A run on a device, which is a GPU if there is one and none is named."""
@@ -78,12 +88,19 @@ def restored(run: Run) -> tuple[ViT, Data]:
     return model.eval().requires_grad_(False), data
 
 
+def validation(data: Data, batch: int) -> Iterator[Batch]:
+    """All images of the validation set, in order."""
+    if not data.counts["validation"]:
+        raise Empty(f"the validation set of {data.name} must have images to look at, but it is empty")
+    return data.batches("validation", in_order(data.counts["validation"], batch))
+
+
 @torch.no_grad()
 def judged(data: Data, answers: Sequence[Answer], *, batch: int) -> list[Scores]:
     """How well each way to answer does on the validation set, through which they go together."""
     count = data.counts["validation"]
     sums = torch.zeros(len(answers), 2, dtype=torch.float64, device=data.device)
-    for some in data.batches("validation", in_order(count, batch)):
+    for some in validation(data, batch):
         for total, answer in zip(sums, answers, strict=True):
             logits = answer(some)
             total[0] += (logits.argmax(-1) == some.labels).sum()

@@ -36,23 +36,24 @@ def grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _at(opened: Opened, grid: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """The rows of one grid."""
+    """The rows of one grid. That of training is not looked at again: both modes are there what the model was trained on."""
     size = tuple(side * opened.config.patch for side in grid)
     words = {mode: refusal(opened.encoding, opened.encoding.grid(*grid, resolution=mode)) for mode in MODES}
     able = [mode for mode in MODES if words[mode] is None]
-    found = dict(zip(able, _scores(opened, size, able), strict=True))
+    known = size == opened.data.size
+    found = dict.fromkeys(able, opened.unchanged) if known else dict(zip(able, _scores(opened, size, able), strict=True))
     for mode in MODES:
         said = found[mode] if mode in found else {"why": words[mode]}
         yield {"mode": mode, "size": list(size), "grid": list(grid), **said}
 
 
 def _scores(opened: Opened, size: tuple[int, ...], modes: list[str]) -> list[dict[str, Any]]:
-    """Of images of that size in each mode. Attention takes memory by the square of the tokens: batches become smaller."""
+    """Of images of that size in each mode. Batches of larger images are smaller, so that they have as many tokens."""
     config = opened.config
     data = open_data(replace(config, size=size, fraction=LITTLE)).to(opened.data.device)
     more = max(1.0, math.prod(size) / math.prod(opened.data.size))
     answers = [partial(_answer, opened, mode) for mode in modes]
-    return [mean([scores]) for scores in judged(data, answers, batch=max(1, int(config.batch / more**2)))]
+    return [mean([scores]) for scores in judged(data, answers, batch=max(1, int(config.batch / more)))]
 
 
 def _answer(opened: Opened, mode: str, batch: Batch) -> Tensor:

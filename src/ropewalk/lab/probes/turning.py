@@ -4,10 +4,11 @@ Where turns commute, each plane of channels has a wave vector, and turns by its 
 there are no wave vectors, and the frequencies of each axis alone take their place.
 """
 
-from ropewalk.lab.findings import Shift, exact, generated, moved, patches
+from ropewalk.lab.findings import Shift, exact, moved, patches
 from ropewalk.lab.places import axis_names
 from ropewalk.lab.probes.opening import Opened, Rows
 from ropewalk.lab.spectrum import Spectrum, spectrum
+from ropewalk.theory.commuting import turns
 
 
 def frequencies(opened: Opened) -> Rows:
@@ -50,7 +51,7 @@ def equivariance(opened: Opened) -> Rows:
     As `ropewalk.theory.equivariance` defines them: 0 for a relative encoding, and never more than 2 at worst for rotations.
     """
     encoding, grid = exact(opened.encoding), opened.grid
-    if not generated(encoding):
+    if not turns(encoding):
         return [{"why": f"{encoding.name} does not turn q and k by generators: theory says nothing of its scores"}]
     shifts = [Shift(axis, 1.0, step) for axis, step in enumerate(patches(encoding, grid))]
     (worst, expected, _), _ = moved(encoding, grid, shifts)  # (L h A)

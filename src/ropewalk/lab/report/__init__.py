@@ -4,19 +4,19 @@ It is built from the folders of the runs alone, and the same folders give the sa
 settings are equal but encoding, options and seed. What is missing is left out and told. Whatever comes from a file is text.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ropewalk.lab.report.attending import attention
 from ropewalk.lab.report.conclusions import conclude
 from ropewalk.lab.report.figures import Shown, Sources, accuracy, cost, learning
 from ropewalk.lab.report.gather import Group, groups_of
 from ropewalk.lab.report.page import Chapter, page
 from ropewalk.lab.report.panels import Styles
-from ropewalk.lab.report.probed import attention, frequencies, offset, resolution, translation
+from ropewalk.lab.report.probed import frequencies, offset, resolution, translation
 from ropewalk.lab.report.rows import rows_of, spreadsheet
 from ropewalk.lab.report.styles import styles_of
-from ropewalk.lab.store import Run
+from ropewalk.lab.store import Run, put
 
 FIGURES: tuple[Callable[[Sources], Shown | str], ...] = (
     accuracy, learning, resolution, offset, translation, frequencies, attention, cost,
@@ -51,10 +51,5 @@ def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
 def _write(path: Path, content: bytes) -> Path:
     """Put a file in place, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    put(path, lambda part: part.write_bytes(content))
     return path

@@ -3,19 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.lab.intervals import SHARE, differences
+from ropewalk.lab.intervals import differences
 from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.limits import limits, undone
 from ropewalk.lab.report.rows import Row
-from ropewalk.lab.report.words import counted, exceeds, listed, percent, points
-
-SMALL = {
-    "digits": "1,797 images of 8 × 8 pixels",
-    "mnist": "images of 28 × 28 pixels, on which simple models are nearly perfect",
-    "fashion-mnist": "images of 28 × 28 pixels",
-    "cifar10": "50,000 images of 32 × 32 pixels",
-    "cifar100": "50,000 images of 32 × 32 pixels, 500 of a class",
-}
-"""Data sets that are small, and how small."""
+from ropewalk.lab.report.words import exceeds, listed, percent, points
 
 
 class Conclusions(NamedTuple):
@@ -29,11 +21,10 @@ def conclude(group: Group, rows: Sequence[Row], baseline: str) -> Conclusions:
     """All that the numbers say."""
     done = [row for row in rows if row.accuracy]
     if not done:
-        return Conclusions([], ["No run is done, so that nothing can be concluded.", *_undone(rows)])
+        return Conclusions([], ["No run is done, so that nothing can be concluded.", *undone(rows)])
     apart = [row for row in done if row.difference]
     shown = [*_best(group, done), *_told_apart(apart, baseline)]
-    left = [*_alike(apart, baseline), *_luck(apart), *_seeds(done), *_undone(rows), *_scope(group)]
-    return Conclusions(shown, [*_no_baseline(done, baseline), *left])
+    return Conclusions(shown, [*_no_baseline(done, baseline), *_alike(apart, baseline), *limits(group, rows)])
 
 
 def _best(group: Group, done: Sequence[Row]) -> list[str]:
@@ -42,14 +33,14 @@ def _best(group: Group, done: Sequence[Row]) -> list[str]:
         return []
     best = max(done, key=lambda row: row.accuracy.mean if row.accuracy else 0.0)
     apart = differences(group.accuracies(), best.label)
-    near = [row.label for row in done if row.label in apart and not exceeds(apart[row.label])]
-    first = f"The highest mean is that of {best.label}, {percent(best.accuracy)}."
+    near = [row.label for row in done if row.label != best.label and not (row.label in apart and exceeds(apart[row.label]))]
+    first = f"The highest mean is that of {best.label}, {percent(best.accuracy)}"
     if all(each.half is None for each in apart.values()):
-        return [first]
+        return [f"{first}; one seed of each does not tell whether it would be highest again."]
     return [
-        f"{first} Not told apart from it: {listed(near)}."
+        f"{first}, but it is not told apart from {listed(near)}."
         if near
-        else f"{first} All others are below it by more than their intervals."
+        else f"{first}. All others are below it by more than their intervals."
     ]
 
 
@@ -66,49 +57,14 @@ def _told_apart(apart: Sequence[Row], baseline: str) -> list[str]:
 def _alike(apart: Sequence[Row], baseline: str) -> list[str]:
     """Differences that do not."""
     near = [row for row in apart if row.difference and row.difference.half is not None and not exceeds(row.difference)]
-    return [f"Not told apart from {baseline}: {_each(near)}."] if near else []
+    if not near:
+        return []
+    words = "That does not show that they are equal: an interval says how far apart they may be."
+    return [f"Not told apart from {baseline}: {_each(near)}. {words}"]
 
 
 def _each(rows: Sequence[Row]) -> str:
     return listed([f"{row.label} ({points(row.difference)} points)" for row in rows])
-
-
-def _luck(apart: Sequence[Row]) -> list[str]:
-    """What several comparisons do to one interval each; by the sum of the chances, which is never too low."""
-    count = sum(row.difference is not None and row.difference.half is not None for row in apart)
-    if count < 2:
-        return []
-    chance = min(100.0, 100 * (1 - SHARE) * count)
-    return [
-        f"Each of {count} comparisons has a 95 % interval of its own: if no encoding changed anything, the chance that at "
-        f"least one exceeds its interval would be up to {chance:.0f} %."
-    ]
-
-
-def _seeds(done: Sequence[Row]) -> list[str]:
-    """How many there are, and what intervals are made from."""
-    counts = [len(row.done) for row in done]
-    freedom = sum(counts) - len(counts)
-    if not freedom:
-        return ["There is one seed of each encoding, so that there are no intervals: no difference can be told from luck."]
-    many = counted(counts[0], "seed") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} seeds"
-    pooled = (
-        f"With {many} of each encoding, the variance between seeds is pooled over {counted(len(counts), 'encoding')} "
-        f"({counted(freedom, 'degree')} of freedom), which takes it that all vary alike. "
-        "Intervals are of seeds alone: another test set would move all means."
-    )
-    lone = [row.label for row in done if len(row.done) == 1]
-    return [pooled] + (
-        [f"Of {listed(lone)} there is one seed, whose interval rests on the variance of the others."] if lone else []
-    )
-
-
-def _undone(rows: Sequence[Row]) -> list[str]:
-    """Runs without a result: means lack them."""
-    lacking = [f"{row.label}, seed {seed} ({why})" for row in rows for seed, why in row.undone.items()]
-    return (
-        [f"{counted(len(lacking), 'run')} without a result, left out of all means: {'; '.join(lacking)}."] if lacking else []
-    )
 
 
 def _no_baseline(done: Sequence[Row], baseline: str) -> list[str]:
@@ -116,14 +72,3 @@ def _no_baseline(done: Sequence[Row], baseline: str) -> list[str]:
         lonely = [row.label for row in done if row.label != baseline and row.difference is None]
         return [f"No seed is shared by {baseline} and {listed(lonely)}: there is no paired difference."] if lonely else []
     return [f"No run of the baseline, {baseline}, is done under these settings: there are no differences to it."]
-
-
-def _scope(group: Group) -> list[str]:
-    """One data set, one model, one recipe."""
-    data, fraction = str(group.settings.get("data")), group.settings.get("fraction", 1.0)
-    part = f" {100 * fraction:g} % of what is left for training is used." if fraction < 1 else ""
-    size = f", which is small ({SMALL[data]})" if data in SMALL else ""
-    return [
-        f"All runs are on one data set, {data}{size}: what holds here need not hold on others.{part}",
-        "All encodings share one recipe: one that wants another learning rate or more epochs is not seen at its best.",
-    ]

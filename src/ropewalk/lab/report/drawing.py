@@ -49,6 +49,8 @@ def png(figure: Figure, styles: Styles, labels: Collection[str]) -> bytes:
         handles = [_line(styles[label]) for label in labels]
         words = [short(label) for label in labels]
         figure.legend(handles, words, loc="outside lower left", ncols=2, **legend_style(LIGHT))
+    else:
+        figure.set_layout_engine("none")  # all has its place since it was drawn as SVG
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=DOTS, facecolor=LIGHT.paper, metadata={"Software": None})
     return data.getvalue()

@@ -12,7 +12,15 @@ from ropewalk.lab.report.panels import Styles, short
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.words import percent, points
 
-INTERVALS = "Marks are means over seeds; bars are 95 % intervals from the variance of all encodings together."
+INTERVALS = "Marks are means over seeds; bars are 95 % intervals from the variance of all encodings together, one at a time."
+TIMED = {
+    "inference_ratio": "Batches went in turn through the model and through the same without an encoding, on the machine of "
+    "the probe: the fastest round of each counts, and the median over seeds. How far a model without an encoding is from 1 "
+    "tells how busy the machine was with other things.",
+    "images_per_second": "Times are medians over seeds, on the machine of the probe.",
+    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run.",
+}
+"""How costs were measured."""
 ALONE = "There is one seed of each, so that there are no intervals."
 
 
@@ -76,7 +84,11 @@ def accuracy(of: Sources) -> Shown | str:
         title = f"Points above {short(of.baseline)}, seed by seed"
         shown.append(of.panel("difference", alt, [], panels.dots, apart, of.styles, title, against=of.baseline))
         if any(row.difference and row.difference.half is not None for row in apart):
-            caption += f" Where the bar of a difference crosses the dashed line, it is not told apart from {of.baseline}."
+            several = ", all of them at once" if len(apart) > 1 else ""
+            caption += (
+                f" Bars of differences are 95 % intervals{several}: where one crosses the dashed line, the encoding is not "
+                f"told apart from {of.baseline}."
+            )
     return Shown("accuracy", "Accuracy", caption, shown, [])
 
 
@@ -86,8 +98,11 @@ def learning(of: Sources) -> Shown | str:
     if not labels:
         return "No run has metrics: there are no learning curves."
     shown = [_curves(of, labels, "loss", "Training loss", share=False)]
-    shown.append(_curves(of, labels, "validation_accuracy", "Validation accuracy, %", share=True))
-    caption = "Thick lines are means over the seeds that are done; thin lines are single seeds."
+    caption = "After each epoch, the mean loss of its steps"
+    if any("validation_accuracy" in record for found in of.group.runs for record in found.metrics):
+        shown.append(_curves(of, labels, "validation_accuracy", "Validation accuracy, %", share=True))
+        caption += ", and the accuracy on images that are not trained on"
+    caption += ". Thick lines are means over the seeds that are done; thin lines are single seeds."
     return Shown("learning", "Learning curves", caption, shown, labels)
 
 
@@ -115,6 +130,6 @@ def cost(of: Sources) -> Shown | str:
             options = {"what": what, "xlabel": xlabel}
             made = of.panel("cost", alt, legend, panels.costs, there, of.styles, "Test accuracy, %", **options)
             side = "right" if what == "images_per_second" else "left"
-            caption = f"The upper {side} is better. Times are medians over seeds, of the machine that they were taken on."
+            caption = f"The upper {side} is better. {TIMED[what]}"
             return Shown("cost", "Cost against accuracy", caption, [made], legend)
     return "No run that is done says what it cost."

@@ -11,6 +11,7 @@ from typing import Any
 from ropewalk.lab.comparing.entries import Entry as Encoding
 from ropewalk.lab.config import ELSEWHERE
 from ropewalk.lab.report.reading import Found, read
+from ropewalk.lab.report.words import counted, listed
 from ropewalk.lab.store import Run
 
 FREE = ("encoding", "options", "seed")
@@ -29,6 +30,14 @@ class Group:
     def runs(self) -> list[Found]:
         """All of them, in order."""
         return [found for seeds in self.found.values() for found in seeds.values()]
+
+    @property
+    def prefix(self) -> str:
+        """The tokens without a position that all models have, in words; empty where there are none."""
+        registers = int(self.settings.get("registers") or 0)
+        given = ["a class token"] if self.settings.get("pool") == "class" else []
+        given += [counted(registers, "register")] if registers > 0 else []
+        return listed(given) if given else ""
 
     def accuracies(self) -> dict[str, dict[int, float]]:
         """Of the runs that are done, by label and seed."""

@@ -9,6 +9,8 @@ from ropewalk.lab.report.series import lines_of
 from ropewalk.lab.report.words import percent
 
 SHUFFLED = "Accuracy, patches shuffled"
+ROUNDING = 1e-9
+"""Changes below it are those of float64."""
 MOVED = "Change of scores for one patch, at worst"
 
 
@@ -17,7 +19,7 @@ def numbers_of(group: Group) -> dict[str, dict[str, str]]:
     worst = {label: _worst(list(seeds.values())) for label, seeds in group.found.items()}
     columns = {
         SHUFFLED: {label: percent(line[0]) for label, line in lines_of(group, "shuffle", lambda entry: 0).items()},
-        MOVED: {label: f"{value:.2g}" for label, value in worst.items() if value is not None},
+        MOVED: {label: f"{value:.2g}" if value > ROUNDING else "0" for label, value in worst.items() if value is not None},
         **_reached(group),
     }
     labels = {label: None for column in columns.values() for label in column}

@@ -60,7 +60,11 @@ def _short(chapters: Sequence[Chapter]) -> list[Html]:
     if len(chapters) > 1 or not chapters[0].concluded.shown:
         return []
     first, *others = chapters[0].concluded.shown
-    return [tag("div", tag("p", first, class_="verdict"), *(tag("p", each) for each in others), class_="short")]
+    counts = [len(row.done) for row in chapters[0].rows if row.done]
+    seeds = counted(counts[0], "seed") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} seeds"
+    caution = joined([f"From {seeds} of each encoding: ", tag("a", "what cannot be concluded", href="#conclusions"), "."])
+    said = (*(tag("p", each) for each in others), tag("p", caution, class_="note"))
+    return [tag("div", tag("p", first, class_="verdict"), *said, class_="short")]
 
 
 def _nav(chapters: Sequence[Chapter]) -> Html:
@@ -113,7 +117,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
         tag("div", *drawn[1:], *sections.more_numbers(of.group, styles), class_="shown"),
         *([tag("h3", "What is not here"), bullets(absent)] if absent else []),
         tag("h2", f"How to reproduce{said}", id=f"reproduce{of.mark}"),
-        tag("p", "Equal settings make equal runs. Where data lie is left out: give root= if it is not the folder data."),
+        tag("p", AGAIN),
         sections.reproduce(of.rows),
     ]
     return joined(parts)
@@ -121,18 +125,25 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
 
 NOTE = (
     "Accuracy on the test set, which was read once, at the end of training: mean over seeds ± half of a 95 % interval. "
-    "Differences are taken seed by seed, in points of a hundred."
+    "Differences are taken seed by seed, in points of a hundred; their intervals hold for all of them at once."
+)
+AGAIN = (
+    "Equal settings make equal runs. Where data lie, with how many workers they are read and how often a state is kept are "
+    "left out: they change no result."
 )
 PROBED = "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy."
 
 
 def _refused(group: Group) -> list[str]:
     """What probes could not measure: of each encoding and probe the first reason, in the words of whoever refused."""
-    told: dict[tuple[str, str], list[str]] = {}
+    told: dict[tuple[str, str], str] = {}
     for label, seeds in group.found.items():
         for entry in (entry for found in seeds.values() for entry in found.probes.get("refused", [])):
-            told.setdefault((label, str(entry.get("probe"))), []).append(str(entry.get("why")))
-    return [f"{label}, {probe}: {why[0]} ({counted(len(why), 'refusal')})." for (label, probe), why in told.items()]
+            told.setdefault((label, str(entry.get("probe"))), str(entry.get("why")))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (label, probe), why in told.items():
+        alike.setdefault((label, why), []).append(probe)
+    return [f"{label}, {listed(probes)}: {why}." for (label, why), probes in alike.items()]
 
 
 def _troubles(group: Group) -> list[str]:

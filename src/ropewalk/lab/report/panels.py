@@ -97,10 +97,9 @@ def places(lines: Lines, styles: Styles, title: str, *, ticks: Mapping[Any, str]
     for i, (label, line) in enumerate(lines.items()):
         style, beside = styles[label], (i - (len(lines) - 1) / 2) * min(0.07, 0.5 / len(lines))
         x = [order[where] + beside for where in line]
-        axes.errorbar(
-            x, *_bars(line), fmt=style.mark, linestyle=style.dash, color=style.colour, markersize=4, linewidth=1.4,
-            elinewidth=0.8,
-        )  # fmt: skip
+        look: dict[str, Any] = {"fmt": style.mark, "linestyle": style.dash, "color": style.colour, "elinewidth": 0.8}
+        _, _, bars = axes.errorbar(x, *_bars(line), markersize=4, linewidth=1.4, **look)
+        bars[0].set_alpha(0.45)
     crowded = sum(map(len, ticks.values())) > 34
     axes.set_xticks(range(len(ticks)), list(ticks.values()), rotation=45 if crowded else 0)
     axes.set_xlabel(xlabel)

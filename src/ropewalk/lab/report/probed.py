@@ -1,18 +1,13 @@
-"""Figures of what probes found, and of the weights themselves."""
+"""Figures of what probes found."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from ropewalk.lab.report import insides, panels, series
 from ropewalk.lab.report.figures import Panel, Shown, Sources, bars
 from ropewalk.lab.report.panels import short
-from ropewalk.lab.report.reading import Found
 from ropewalk.lab.report.words import percent
 
-MOST_HEADS = 6
 MODES = {"extrapolate": "Extrapolate: patches keep their distance", "rescale": "Rescale: the image keeps its extent"}
 
 
@@ -21,8 +16,9 @@ def resolution(of: Sources) -> Shown | str:
     lines = {mode: series.lines_of(of.group, "resolution", series.of_mode(mode)) for mode in MODES}
     shown = [_sizes(of, mode, line) for mode, line in lines.items() if line]
     caption = (
-        "Validation accuracy, %, on images of other sizes than in training, without further training: the positions of "
-        f"a larger image go on beyond those of training, or move closer. {_bars(*lines.values())}"
+        "Validation accuracy, %, on images of other sizes than in training, without further training: the file's images are "
+        "brought to each size with antialiasing, and the positions of a larger image go on beyond those of training, or "
+        f"move closer. {_bars(*lines.values())}"
     )
     return _shown("resolution", "Other resolutions", caption, shown, sorted({*lines["extrapolate"], *lines["rescale"]}))
 
@@ -38,16 +34,26 @@ def _sizes(of: Sources, mode: str, lines: series.Lines) -> Panel:
 def offset(of: Sources) -> Shown | str:
     """Accuracy when all positions move by one vector."""
     caption = (
-        "All positions of an image are moved by one random vector, of this deviation in patches. "
-        "Encodings that see only differences of positions do not notice."
+        "All positions of an image are moved by one random vector, of this deviation in patches along each axis; the mean "
+        f"over several draws. {_noticing(of.group.prefix)}"
     )
     return _line(of, "offset", "Moved positions", caption, series.rho, "deviation of the move, in patches")
+
+
+def _noticing(prefix: str) -> str:
+    """Who sees that all patches move."""
+    if not prefix:
+        return "Encodings that see only differences of positions do not notice."
+    return (
+        f"These models have {prefix}, which stays where it is when all patches move: encodings that see only differences of "
+        "positions notice too, by what patches and these tokens give each other. No line need be level."
+    )
 
 
 def translation(of: Sources) -> Shown | str:
     """Accuracy when the content of images moves."""
     caption = (
-        "The content of images is moved and positions are kept; the mean over directions. "
+        "The content of images is moved, black comes in, and positions are kept; the mean over both ways along each axis. "
         "What leaves the image is lost, for every encoding alike."
     )
     return _line(of, "translation", "Moved content", caption, series.distance, "move, in pixels")
@@ -92,8 +98,10 @@ def frequencies(of: Sources) -> Shown | str:
     reach = 1.3 * max((values[-1] for layers in there.values() for values in layers.values()), default=1.0) + 0.01
     shown = [_spectrum(of, f"frequencies-{i}", *each, reach) for i, each in enumerate(there.items(), start=1)]
     caption = (
-        "Each tick is a plane of channels, of all heads and seeds (48 of them at even quantiles where there are more); "
-        "the mark is the median. All pictures have the same scale, which is linear below 0.1."
+        "How far trained channels turn from one side of the image to the other. Each tick is a plane of channels, of all "
+        "heads and seeds (48 of them at even quantiles where there are more); the mark is the median. Where axes commute, "
+        "it is the length of a wave vector; where they do not, each axis has ticks of its own. All pictures have the same "
+        "scale, which is linear below 0.1. Encodings that turn nothing are not here."
     )
     return _shown("frequencies", "Frequencies of each layer", caption, shown, [])
 
@@ -102,38 +110,3 @@ def _spectrum(of: Sources, name: str, label: str, layers: Mapping[int, Sequence[
     said = (f"layer {layer + 1}: {values[len(values) // 2]:.3g}" for layer, values in layers.items())
     alt = f"Radians across the image of {label}, medians: " + "; ".join(said)
     return of.panel(name, alt, [], insides.spectra, layers, of.styles[label], short(label, 40), reach=reach)
-
-
-def attention(of: Sources) -> Shown | str:
-    """Where heads look, from trained weights."""
-    try:
-        patterns = importlib.import_module("ropewalk.lab.probes").patterns
-    except (ImportError, AttributeError):
-        return "Attention patterns are not drawn: there is nothing to read them with."
-    shown, refused = [], []
-    for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        for found in [each for each in seeds.values() if each.accuracy is not None][:1]:
-            try:
-                shown.append(_attention(of, f"attention-{i}", label, _pictures(found, patterns)))
-            except (ValueError, RuntimeError, OSError) as error:
-                refused.append(f"{label}: {found.nameless(error)}.")
-    if not shown:
-        return " ".join(["No run that is done has weights to draw attention patterns from.", *refused])
-    caption = (
-        "Where a query in the middle of the image looks, on average over validation images: heads from left to right, of "
-        "the first seed that is done. The cross is the query; each picture goes from nothing to its own highest weight."
-    )
-    return Shown("attention", "Attention of trained heads", " ".join([caption, *refused]), shown, [])
-
-
-def _attention(of: Sources, name: str, label: str, pictures: Mapping[int, Any]) -> Panel:
-    layers = " and ".join(str(layer + 1) for layer in pictures)
-    alt = f"Mean attention of a query in the middle of the image, heads of {label}, layer {layers}"
-    return of.panel(name, alt, [], insides.heads, pictures, short(label, 40))
-
-
-def _pictures(found: Found, patterns: Callable[..., Any]) -> dict[int, Any]:
-    """Of the first and last layer, a few heads; of a volume the frame in the middle."""
-    layers = sorted({0, found.run.config.depth - 1})
-    pictures = {layer: np.asarray(patterns(found.run, layer), dtype=np.float64)[:MOST_HEADS] for layer in layers}
-    return {layer: each if each.ndim == 3 else each[:, each.shape[1] // 2] for layer, each in pictures.items()}

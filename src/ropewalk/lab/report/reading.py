@@ -1,12 +1,12 @@
 """What the folder of a run says. What it does not have is left out, and what cannot be read is told."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.lab.store import Damaged, Run
+from ropewalk.lab.store import read as read_file
 
 Entry = Mapping[str, Any]
 
@@ -76,14 +76,7 @@ def _nameless(run: Run, error: Exception) -> str:
 
 def _object(run: Run, name: str) -> dict[str, Any]:
     """The object in a file, empty where there is no file."""
-    text = _text(run, name)
-    try:
-        found = json.loads(text) if text else {}
-    except json.JSONDecodeError as error:
-        raise Damaged(f"{run.path / name} cannot be read ({error})") from error
-    if not isinstance(found, dict):
-        raise Damaged(f"{run.path / name} must hold an object, got {type(found).__name__}")
-    return found
+    return read_file(run.path / name) if (run.path / name).is_file() else {}
 
 
 def _text(run: Run, name: str) -> str:

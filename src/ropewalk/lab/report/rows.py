@@ -111,7 +111,7 @@ def _cells(row: Row) -> dict[str, object]:
         "unfinished_seeds": " ".join(map(str, row.undone)),
         **_parts("test_accuracy", row.accuracy),
         **_parts("difference", row.difference),
-        "difference_seeds": row.difference and row.difference.count,
+        "difference_seeds": row.difference and row.difference.seeds,
         **{name: getattr(row, name) for name in COLUMNS[-6:]},
     }
 

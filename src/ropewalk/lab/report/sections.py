@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk import factory
 from ropewalk.lab.config import ELSEWHERE
+from ropewalk.lab.report.commands import again
 from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, details, joined, table, tag
 from ropewalk.lab.report.figures import Shown
@@ -17,7 +18,7 @@ from ropewalk.lab.report.words import amount, exceeds, listed, percent, points
 NUMBERS = {
     SHUFFLED: "With shuffled patches, positions are kept: what is left is what the model knows without them.",
     MOVED: "The change of scores is that of moving all tokens by one patch, over layers, axes and seeds: zero where an "
-    "encoding sees differences of positions alone.",
+    "encoding sees differences of positions alone. It follows from the encoding's matrices, between patches.",
 }
 
 
@@ -72,7 +73,7 @@ def _against(row: Row, baseline: str) -> str:
 def concluded(found: Conclusions) -> Html:
     """What can and cannot be concluded."""
     parts = [tag("h3", "What can be concluded"), bullets(found.shown)] if found.shown else []
-    return joined([*parts, tag("h3", "What cannot"), bullets(found.open)])
+    return joined([*parts, tag("h3", "What cannot be concluded"), bullets(found.open)])
 
 
 def figure(shown: Shown, styles: Mapping[str, Style], mark: str) -> Html:
@@ -103,7 +104,7 @@ def more_numbers(group: Group, styles: Mapping[str, Style]) -> list[Html]:
 
 
 def reproduce(rows: Sequence[Row]) -> Html:
-    """For each encoding its settings, and the lines of Python that train it again."""
+    """For each encoding the lines that train it again, and its settings."""
     return joined(details(f"{row.label}, {_named(row)}", *_again(row)) for row in rows)
 
 
@@ -115,13 +116,7 @@ def _named(row: Row) -> str:
 def _again(row: Row) -> list[Html]:
     config = next(iter(row.runs.values())).run.config
     settings = {name: value for name, value in config.document().items() if name not in ELSEWHERE}
-    lines = [
-        "from pathlib import Path",
-        "from ropewalk.lab.config import Config",
-        "from ropewalk.lab.train import train",
-        "",
-        *(f'train(Config.of({settings | {"seed": seed}!r}), Path("runs"))' for seed in row.runs),
-    ]
+    lines = again([found.run.config for found in row.runs.values()])
     folders = listed([found.run.path.name for found in row.runs.values()])
     said = tag("p", "Folders: ", folders, ". ", paper(config.encoding), class_="note")
     return [said, tag("pre", "\n".join(lines)), tag("pre", json.dumps(settings, indent=1, ensure_ascii=False))]

@@ -19,6 +19,9 @@ AREAS = {
     "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
 }  # fmt: skip
 
+SILENT = {"size": "that of the data", "span": "each encoding's own"}
+"""What it means that a setting is not there."""
+
 
 def held_equal(group: Group) -> Html:
     """The settings that all runs of a group share, by area, and where they ran."""
@@ -33,7 +36,8 @@ def held_equal(group: Group) -> Html:
 
 
 def _set(name: str, value: object) -> Html:
-    return joined([tag("span", tag("b", name.replace("_", " ")), f" {setting(value)}", class_="set"), " "])
+    said = SILENT[name] if value is None and name in SILENT else setting(value)
+    return joined([tag("span", tag("b", name.replace("_", " ")), f" {said}", class_="set"), " "])
 
 
 def machines(group: Group) -> str:

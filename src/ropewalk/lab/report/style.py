@@ -7,7 +7,7 @@ _RULES = """
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
 "Helvetica Neue",Arial,sans-serif}
-main,header,footer{max-width:1080px;margin:0 auto;padding:0 16px}
+main,header,footer{max-width:1160px;margin:0 auto;padding:0 16px}
 header{padding-top:40px}
 h1{font-size:clamp(1.6rem,1.1rem + 2.4vw,2.5rem);line-height:1.15;letter-spacing:-.02em;margin:0 0 .4em;text-wrap:balance;
 overflow-wrap:anywhere}
@@ -38,8 +38,8 @@ tbody th{font-weight:600}
 .set{display:inline-block;margin:1px 14px 1px 0}
 .set b{font-weight:400;color:var(--faint)}
 figure{margin:.6em 0 1em}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:12px 28px;align-items:start}
-.shown{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:0 28px}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:12px 28px;align-items:start}
+.shown{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:0 28px}
 .wide{grid-column:1/-1}
 .plot{display:block;width:100%;max-width:520px;height:auto}
 .plot *{stroke-linejoin:round;stroke-linecap:butt}
