@@ -12,7 +12,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/python docs/demo.py
+	$(BIN)/ropewalk compare axial mixed uniform spherical liere comrope-ld --runs out/demo/runs --out out/demo
 
 docs: setup
 	$(BIN)/python docs/build.py

@@ -2,7 +2,7 @@
 
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
-{{ checks }}                 a table of `tables.py`, `speed.py` or `longer.py`
+{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py` or `longer.py`
 """
 
 import re
@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import longer
+import recipes
 import speed
 import tables
 from ropewalk.encodings import REGISTRY
@@ -35,7 +36,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        return (tables.TABLES | speed.TABLES | longer.TABLES)[source]()
+        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES)[source]()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)
     text = re.sub(r"\]\(([^)#]+)", lambda link: f"]({PLACES.get(link[1], link[1])}", text)

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from collections.abc import Iterator
 from typing import Self
 
@@ -16,6 +17,7 @@ import gallery
 import handwritten
 import links
 import overview
+import recipes
 import ropewalk as rw
 import tables
 import theorems
@@ -23,7 +25,12 @@ from ropewalk import testing
 from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab import docstring
+from ropewalk.lab.augment import OPERATIONS
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import names as data_sets
 from ropewalk.lab.docstring import Entry
+from ropewalk.lab.probes import PROBES
+from ropewalk.lab.recipes import RECIPES
 
 KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
 TEXT = """A summary that
@@ -276,6 +283,52 @@ def test_every_check_is_in_its_table():
     for check in {*testing.ALWAYS, *testing.checks_for(rw.RoPE(head_dim=8)), *testing.checks_for(rw.Axial(head_dim=8))}:
         assert f"| {check.__name__.removeprefix('check_').replace('_', ' ')} | " in table
         assert inspect.getdoc(check).partition("\n")[0].replace("|", "&#124;") in table
+
+
+def test_recipes_are_beside_each_other_where_they_differ():
+    head, _, *rows = recipes.recipes().splitlines()
+    assert re.findall(r"`(.+?)`", head) == list(RECIPES)
+    shown = {cells[0].strip("`"): cells[1:] for cells in (row.strip("| ").split(" | ") for row in rows)}
+    assert shown["batch"] == [f"{config.batch:,}" for config in RECIPES.values()]
+    assert shown["augment"][list(RECIPES).index("liere")] == "flip,<br>crop,<br>rand-augment"
+    assert "clip" not in shown, "the gradient is clipped alike in all"
+    assert "workers" not in shown, "how many processes read changes no result"
+    differ = {
+        field
+        for field in vars(Config())
+        if any(getattr(each, field) != getattr(RECIPES["digits"], field) for each in RECIPES.values())
+    }
+    assert set(shown) == differ - {"workers", "root", "checkpoint"}
+
+
+def test_recipes_say_whose_they_are():
+    assert re.findall(r"^`(.+)`$", recipes.whose(), flags=re.MULTILINE) == list(RECIPES)
+
+
+@pytest.mark.parametrize("each", recipes.CONTRADICTIONS, ids=lambda each: f"{each.recipe}-{each.what}")
+def test_recipes_take_a_side(each):
+    assert each.value(RECIPES[each.recipe]) in (each.one[0], each.other[0])
+    assert each.one[0] != each.other[0]
+    assert f"| {each.what} | " in recipes.contradictions()
+
+
+def test_every_setting_is_in_its_table():
+    table = recipes.settings()
+    assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(vars(Config()))
+    assert "| `batch` | 1,024 | Images in a step, of all processes together. |" in table
+    assert "| `strength` | – | See `augment`. |" in table
+
+
+def test_settings_are_words():
+    assert [recipes.word(value) for value in (None, True, [], [3, 5], {"a": 0.5}, 1e-4, "x")] == [
+        "–", "yes", "–", "3, 5", "a 0.5", "0.0001", "x",
+    ]  # fmt: skip
+
+
+def test_the_pages_of_the_lab_leave_nothing_out():
+    pages = {page.stem: page.read_text() for page in (handwritten.HERE / "pages").glob("lab-*.md")}
+    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(PROBES)
+    assert [name for name in (*data_sets(), *OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
 
 
 def _leaves(entry):

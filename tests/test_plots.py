@@ -207,15 +207,14 @@ sys.exit("matplotlib.pyplot" in sys.modules)
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_demo_draws_the_pictures_of_the_readme(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("demo", DOCS / "demo.py")
-    demo = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(demo)
-    monkeypatch.setattr(demo, "HERE", tmp_path / "docs")
-    demo.main()
+def test_the_pictures_of_the_readme_are_drawn(tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("readme_figure", DOCS / "readme_figure.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    monkeypatch.setattr(drawing, "HERE", tmp_path)
+    drawing.main()
     pictures = [f"attention-patterns-{theme}.png" for theme in THEMES]
-    assert capsys.readouterr().out.split() == [f"out/{picture}" for picture in pictures]
+    assert capsys.readouterr().out.split() == [str(tmp_path / "images" / picture) for picture in pictures]
     for picture in pictures:
-        sizes = [(folder / picture).stat().st_size for folder in (tmp_path / "out", DOCS / "images")]
+        sizes = [(folder / "images" / picture).stat().st_size for folder in (tmp_path, DOCS)]
         assert all(100_000 < size < 300_000 for size in sizes)

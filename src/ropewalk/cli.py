@@ -3,23 +3,19 @@
 import contextlib
 import importlib.util
 import io
-import json as notation
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab import choose, describe, findings, listing, telling, terminal, verdicts
+from ropewalk.lab import choose, describe, findings, listing, output, telling, terminal, verbs, verdicts
 from ropewalk.lab import weights as files
 from ropewalk.theory.commuting import turns
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def list_encodings(*, json: bool = False) -> int:
@@ -30,8 +26,8 @@ def list_encodings(*, json: bool = False) -> int:
     """
     rows = [describe.row(factory.find(name)) for name in factory.names()]
     if json:
-        return _document(rows)
-    console = _console()
+        return output.document(rows)
+    console = output.console()
     for line in listing.listing(rows, width=console.width):
         console.print(line)
     return 0
@@ -52,9 +48,9 @@ def show(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None
     if json and draw is not None:
         raise choose.Refusal(f"--json prints a document and draws nothing, got --draw {draw}")
     if json:
-        return _document(card)
+        return output.document(card)
     drawn = [] if draw is None else _drawn(encoding, "patterns", draw)
-    console = _console()
+    console = output.console()
     console.print(f"{card['class']}, {card['paper']}\n\n{card['description']}\n")
     for label, words in describe.facts(card):
         console.print(f"{label:<12} {words}")
@@ -77,12 +73,12 @@ def check(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) ->
     kind = choose.find(name)
     torch.manual_seed(0)
     instances = [choose.build(kind, options)] if options else choose.examples(kind)
-    console = _console(stderr=json)
+    console = output.console(stderr=json)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         results = [result for instance in instances for result in verdicts.verdicts(instance, console, quiet=json)]
     failed = sum(not result["passed"] for result in results)
     if json:
-        _document({"name": name, "passed": not failed, "checks": results})
+        output.document({"name": name, "passed": not failed, "checks": results})
     else:
         counts = f"{_count(results, 'check')} of {_count(instances, 'instance')}"
         console.print(f"{name}: {counts}, {failed or 'none'} failed")
@@ -132,7 +128,7 @@ def theory(
     """What an encoding's mathematics says of it, trained or not: whether it commutes, is relative, folds, and how it turns.
 
     Args:
-        name: A name from `ropewalk list`, or module:Class.
+        name: A name from `ropewalk list`, or module:Class; or the folder of a run, for its trained encoding.
         options: What to build it with, as key=value: head_dim=64 size=14,14. Eight heads of 48 channels by default.
         weights: A safetensors file of its numbers, or of a model's that has it as `encoding`. Drawn at random without.
         out: A folder, for a figure named NAME-equivariance-THEME.png; or a file.
@@ -140,10 +136,11 @@ def theory(
         seed: Of what the encoding draws at random when it is made.
         json: Print one JSON document and nothing else, and draw nothing.
     """
-    torch.manual_seed(seed)
-    encoding = choose.build(choose.find(name), options)
-    if weights is not None:
-        files.load(encoding, weights)
+    if files.is_run(name):
+        _refuse_more(options, weights, seed)
+        encoding, weights, seed = files.of_run(name)
+    else:
+        encoding = _encoding(name, options, weights, seed)
     path = None if json or not turns(encoding) else _place(encoding, out, theme)
     try:
         with choose.refusing():
@@ -151,10 +148,10 @@ def theory(
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise choose.Refusal(f"{encoding.name} has numbers that are too large to compute with: {error}") from error
     if json:
-        return _document(found)
+        return output.document(found)
     if path is not None:
         _picture(encoding, path, theme)
-    console = _console()
+    console = output.console()
     for label, words in telling.told(found):
         console.print(f"{label:<12} {words}")
     if path is not None:
@@ -183,10 +180,10 @@ def bench(
     """
     from ropewalk.lab import benching
 
-    console = _console(stderr=json)
+    console = output.console(stderr=json)
     document, written = benching.measure(suites, Path(out), console, names=names, modes=modes)
     if json:
-        _document(document)
+        output.document(document)
     else:
         for path in written:
             print(path)
@@ -199,12 +196,17 @@ VERBS: dict[str, Callable[..., int]] = {
     "check": check,
     "draw": draw_figures,
     "theory": theory,
+    "fold": verbs.fold,
+    "train": verbs.train,
+    "evaluate": verbs.evaluate,
+    "compare": verbs.compare,
+    "report": verbs.report,
     "bench": bench,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and say how it went: 0 well, 1 a check failed, 2 refused, 130 interrupted."""
+    """Run one verb and say how it went: 0 well, 1 a check or a run failed, 2 refused, 130 interrupted."""
     if any(importlib.util.find_spec(name) is None for name in ("rich", "tyro")):
         print("ropewalk: the command line needs rich and tyro: pip install 'ropewalk[lab]'", file=sys.stderr)
         return 2
@@ -213,22 +215,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
-    about = "Positional encodings for PyTorch: look at them, hold them to their promises, draw them."
+    about = "Positional encodings for PyTorch: look at them, hold them to their promises, draw, train and compare them."
     try:
         return tyro.extras.subcommand_cli_from_dict(VERBS, prog="ropewalk", description=about, args=arguments, config=style)
     except choose.Refusal as refusal:
-        print(f"ropewalk: {verdicts.one_line(refusal)}", file=sys.stderr)
-        return 2
+        return _said(refusal, refusal.code)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Whoever read the output has gone; what is left in the buffer must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        return _said(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error, 2)
+
+
+def _said(words: object, code: int) -> int:
+    print(f"ropewalk: {verdicts.one_line(words)}", file=sys.stderr)
+    return code
+
+
+def _encoding(name: str, options: Sequence[str], weights: str | None, seed: int) -> Encoding:
+    """Built from a name, with numbers from a file or drawn at random."""
+    torch.manual_seed(seed)
+    encoding = choose.build(choose.find(name), options)
+    if weights is not None:
+        files.load(encoding, weights)
+    return encoding
+
+
+def _refuse_more(options: Sequence[str], weights: str | None, seed: int) -> None:
+    """A run has options, weights and a seed of its own."""
+    given = [*options, *([] if weights is None else [f"--weights {weights}"]), *([f"--seed {seed}"] if seed else [])]
+    if given:
+        raise choose.Refusal(f"a run has options, weights and a seed of its own, and takes no others, got {' '.join(given)}")
 
 
 def _drawn(encoding: Encoding, figure: str, out: str, **options: Any) -> list[Path]:
-    _need_matplotlib()
+    output.need_matplotlib()
     from ropewalk.lab import drawing
 
     return drawing.draw(encoding, figure, out, **options)
@@ -236,7 +260,7 @@ def _drawn(encoding: Encoding, figure: str, out: str, **options: Any) -> list[Pa
 
 def _place(encoding: Encoding, out: str, theme: str) -> Path:
     """Where the figure of `theory` goes."""
-    _need_matplotlib()
+    output.need_matplotlib()
     from ropewalk.lab import drawing
 
     (path,) = drawing.destinations(["equivariance"], out, encoding=encoding, theme=theme, format=None).values()
@@ -254,27 +278,5 @@ def _picture(encoding: Encoding, path: Path, theme: str) -> None:
         raise choose.Refusal(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _need_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise choose.Refusal("figures need matplotlib: pip install 'ropewalk[lab]'")
-
-
 def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
-
-
-def _document(value: Any) -> int:
-    print(notation.dumps(value, indent=2), flush=True)
-    return 0
-
-
-def _console(*, stderr: bool = False) -> "Console":
-    """Plain words, wrapped by the terminal. A pipe has no width: what goes there has a line to itself."""
-    from rich.console import Console
-
-    class Piped(Console):
-        def on_broken_pipe(self) -> None:  # Rich would end the program as if a check had failed.
-            raise BrokenPipeError
-
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1000
-    return Piped(stderr=stderr, width=wide, markup=False, highlight=False, soft_wrap=True)

@@ -1,11 +1,12 @@
 """Encodings from the words of a command line: a name or module:Class, and options as key=value."""
 
+import difflib
 import importlib
 import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,23 @@ WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 class Refusal(Exception):
     """What was asked for cannot be done; the message says what was wanted and what came."""
+
+    code = 2
+
+
+class Failure(Refusal):
+    """What was asked for was begun, and came to nothing."""
+
+    code = 1
+
+
+def known(what: str, name: str, there: Collection[str]) -> str:
+    """A name that is there; one that is not is refused, with the nearest that is."""
+    if name in there:
+        return name
+    close = difflib.get_close_matches(name, there, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise Refusal(f"no {what} is named {name!r}{hint}; there are {', '.join(there)}")
 
 
 def find(name: str) -> type[Encoding]:

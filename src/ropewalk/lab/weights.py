@@ -1,10 +1,14 @@
-"""Trained numbers of an encoding, from a safetensors file: its own, or a model's that has it as `encoding`."""
+"""Trained numbers of an encoding, from a safetensors file (its own, or a model's that has it as `encoding`) or a run."""
 
+import contextlib
 import importlib.util
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from torch import Tensor
 
+from ropewalk import factory
 from ropewalk.encoding import Encoding
 from ropewalk.lab.choose import Refusal
 
@@ -26,6 +30,24 @@ def load(encoding: Encoding, path: str) -> None:
     for name, value in found.items():
         _refuse_unfit(encoding, path, name, value, wanted[name])
     encoding.load_state_dict(found)
+
+
+def is_run(name: str) -> bool:
+    """Whether a word means the folder of a run: it is one, or can be nothing but a path. Names of encodings come first."""
+    with contextlib.suppress(ValueError):
+        return not factory.find(name)
+    return os.sep in name or (Path(name) / "config.json").is_file()
+
+
+def of_run(path: str) -> tuple[Encoding, str, int]:
+    """The encoding of a run with the numbers of its checkpoint, the path of that, and the seed of the run."""
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.probes import restored
+    from ropewalk.lab.store import Run
+
+    with ending():
+        run = Run.at(Path(path))
+        return restored(run)[0].encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 
 def _read(path: str) -> dict[str, Tensor]:

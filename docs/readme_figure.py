@@ -1,13 +1,9 @@
-"""Draw what positional encodings do to attention, after Figure 1A of arXiv 2511.08368.
-
-`make demo` writes the pictures to out/; `docs/demo.py --readme` writes those of the README.
-"""
+"""Draw the README's picture of what positional encodings do to attention, after Figure 1A of arXiv 2511.08368."""
 
 import io
 from pathlib import Path
 
 import torch
-import tyro
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -29,19 +25,15 @@ METHODS = {
 }
 
 
-def main(*, readme: bool = False) -> None:
-    """Draw attention patterns of several encodings on an image of 18 x 32 patches, light and dark.
-
-    Args:
-        readme: Write to docs/images instead of out.
-    """
-    folder = HERE / "images" if readme else HERE.parent / "out"
-    folder.mkdir(exist_ok=True)
+def main() -> None:
+    """Draw attention patterns of several encodings on an image of 18 x 32 patches, light and dark, to docs/images."""
+    folder = HERE / "images"
+    folder.mkdir(exist_ok=True, parents=True)
     encodings = {label: build(name, options) for label, (name, options) in METHODS.items()}
     for theme in THEMES:
         path = folder / f"attention-patterns-{theme}.png"
         save(attention_patterns(encodings, heads=3, seed=1, theme=theme), path)
-        print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        print(path)
 
 
 def build(name: str, options: dict[str, object]) -> rw.Encoding:
@@ -58,4 +50,4 @@ def save(figure: Figure, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    main()

@@ -1,0 +1,43 @@
+"""The model of a run, and its encoding with the span that the run asks for."""
+
+from typing import Any
+
+import torch
+
+from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.lab.config import Config
+from ropewalk.models import ViT
+from ropewalk.theory import span
+
+STRETCHES = ("scale", "std")
+"""Options that stretch all frequencies of an encoding in proportion, in the order in which they are looked for."""
+SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout", "patch")
+
+
+def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> ViT:
+    """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
+    data = {"size": size, "channels": channels, "classes": classes}
+    model = _built(config, config.options, **data)
+    if config.span is None:
+        return model
+    return _built(config, stretched(model.encoding, config.options, config.span), **data)
+
+
+def _built(config: Config, options: dict[str, Any], **data: Any) -> ViT:
+    torch.manual_seed(config.seed)
+    return ViT(encoding=config.encoding, options=options, **data, **{name: getattr(config, name) for name in SETTINGS})
+
+
+def stretched(encoding: Encoding, options: dict[str, Any], radians: float) -> dict[str, Any]:
+    """Options with which the fastest channel, drawn alike, turns so many radians across the image; if any channel turns."""
+    option = next((name for name in STRETCHES if name in parameters_of(type(encoding))), None)
+    if option is None or not encoding.traits.rotary or not (fast := fastest(encoding)):
+        return options
+    return {**options, option: getattr(encoding, option) * radians / fast}
+
+
+def fastest(encoding: Encoding) -> float:
+    """Radians that the fastest channel of all heads and layers turns across the image of training, along an axis."""
+    if encoding.size is None:
+        raise ValueError(f"the span of {encoding.name} needs the size of an image, got size=None")
+    return span(encoding, *encoding.size).max().item()

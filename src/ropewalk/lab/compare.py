@@ -1,0 +1,111 @@
+"""Train several encodings with several seeds under the same conditions, and compare what they come to.
+
+    comparison = compare(["mixed", "liere:block=4"], RECIPES["digits"], Path("runs"), seeds=range(3))
+    print(as_csv(table(comparison)))
+
+All runs share every setting but the encoding, its options and the seed. Seeds are outermost: stopped at any moment, the
+encodings have the same seeds, but for one. Runs that are done, for whatever comparison, are not trained again, and those
+that were begun go on where they were; so the same call continues a comparison. A run that fails is told in its folder and
+in the table, and the others go on. Of several processes one may fail alone, while the others wait for it in the middle of a
+step: the comparison then ends with the error in that process, and whatever launched it ends the others. Only a loss that is
+no number, which all of them have seen, lets the next run begin.
+"""
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from rich.console import Console
+
+from ropewalk.lab.comparing.checks import check
+from ropewalk.lab.comparing.entries import Said
+from ropewalk.lab.comparing.outcomes import fail, forget, held
+from ropewalk.lab.comparing.plan import Comparison as Comparison
+from ropewalk.lab.comparing.plan import Member, plan
+from ropewalk.lab.comparing.table import Row as Row
+from ropewalk.lab.comparing.table import as_csv as as_csv
+from ropewalk.lab.comparing.table import rendered as rendered
+from ropewalk.lab.comparing.table import table as table
+from ropewalk.lab.config import Config
+from ropewalk.lab.progress import Lines, display
+from ropewalk.lab.train import NotFinite, train
+
+
+def compare(
+    encodings: Sequence[Said],
+    base: Config,
+    runs: Path,
+    *,
+    seeds: Sequence[int],
+    baseline: Said = "none",
+    console: Console | None = None,
+) -> Comparison:
+    """Train what is not done yet. What cannot be trained is refused before anything is; its `code` says whether all is done.
+
+    encodings  Names, names with options as "axial:learned=true", or pairs of a name and a dictionary of options.
+    base       All other settings; its own encoding, options and seed are not used.
+    baseline   What others are compared with. If it is not among the encodings, it is trained too.
+    console    Where it is told how far it is; by default standard output.
+    """
+    comparison = plan(encodings, base, runs, seeds=list(seeds), baseline=baseline)
+    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))  # as the accelerator of a run will have it
+    if comparison.left():
+        check(comparison, processes=state.num_processes)
+    if state.is_main_process:
+        comparison.save()
+    console = (console or Console()) if state.is_main_process else Console(quiet=True)
+    with display(console, runs=len(comparison.members), epochs=base.epochs) as shown:
+        try:
+            for member in comparison.members:
+                _one(comparison, member, shown, state)
+        except KeyboardInterrupt:
+            done = len(comparison.members) - len(comparison.left())
+            shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command goes on")
+            raise
+    state.wait_for_everyone()
+    return comparison
+
+
+def _one(comparison: Comparison, member: Member, shown: Lines, state: PartialState) -> None:
+    """Train a run, unless it is done, and tell how it ended."""
+    path = comparison.runs / member.name
+    shown.begin(f"{member.label}, seed {member.seed}")
+    if comparison.outcome(member).result is not None:
+        return shown.end(f"done before, {_told(comparison, member)}")
+    if state.is_main_process:
+        forget(path)
+    try:
+        train(comparison.config(member), comparison.runs, watch=shown.record)
+    except Exception as error:
+        shown.end(_failed(path, error, writes=state.is_main_process))
+        if state.num_processes > 1 and not isinstance(error, NotFinite):
+            raise
+    else:
+        shown.end(_told(comparison, member))
+    finally:
+        _clear(compiled=bool(comparison.settings["compile"]))
+
+
+def _told(comparison: Comparison, member: Member) -> str:
+    """What a run came to."""
+    result, note = comparison.outcome(member)
+    return note if result is None else f"test accuracy {100 * result['test_accuracy']:.1f} %"
+
+
+def _failed(path: Path, error: Exception, *, writes: bool) -> str:
+    """Why a run failed. One that another process trains has not failed."""
+    if held(path):
+        return "is being trained by another process"
+    return f"failed: {fail(path, error) if writes else error}"
+
+
+def _clear(*, compiled: bool) -> None:
+    """Leave nothing of a run to the next: no memory, and no compiled graphs, of which only so many are kept."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+    if compiled:
+        torch.compiler.reset()

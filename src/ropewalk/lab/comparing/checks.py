@@ -1,0 +1,98 @@
+"""What is refused before anything is trained: a comparison that fails in its fifth hour was checked too late.
+
+Numbers that do not fit each other are told in words. Then each encoding goes through the model once, in one block, with two
+empty images that were augmented as in training; what it refuses there is refused here. The test set is not read.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ropewalk import factory
+from ropewalk.encoding import Encoding
+from ropewalk.lab.building import model_of, stretched
+from ropewalk.lab.choose import Refusal, refusing
+from ropewalk.lab.comparing.plan import Comparison
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import Data, epoch_order
+from ropewalk.lab.placing import moved
+from ropewalk.lab.train import augment_of, open_data
+
+SAMPLES = 2
+"""In a trial: a pair, which mixup mixes."""
+
+
+def check(comparison: Comparison, *, processes: int = 1) -> None:
+    """Refuse a comparison of which some run could not be trained."""
+    configs = {each.label: comparison.config(each) for each in comparison.members[: len(comparison.entries)]}
+    config = configs[comparison.baseline]
+    if config.width % config.heads:
+        raise Refusal(f"heads must divide the width, got {config.heads} heads and a width of {config.width}")
+    data = _opened(config)
+    _check_numbers(config, data, processes)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        images = _augmented(config, data)
+        for label, each in configs.items():
+            _try(label, replace(each, depth=1), data, images)
+
+
+def _opened(config: Config) -> Data:
+    """The data, if they are there."""
+    try:
+        with refusing():
+            return open_data(config)
+    except (OSError, RuntimeError) as error:
+        raise Refusal(f"the data {config.data!r} cannot be read: {error}") from error
+
+
+def _check_numbers(config: Config, data: Data, processes: int) -> None:
+    """Patches that fill the images, batches that the data fill, and something to validate by."""
+    size = config.size or data.size
+    if any(side % config.patch for side in size):
+        told = " × ".join(map(str, size))
+        raise Refusal(f"the patch must divide the sides of the images, got a patch of {config.patch} and images of {told}")
+    count = data.counts["train"]
+    if count < config.batch:
+        raise Refusal(f"a batch must be no larger than the data, got a batch of {config.batch} and {count} to train on")
+    if not data.counts["validation"]:
+        raise Refusal(f"there must be a validation set, got none of {data}; raise validation, which is {config.validation}")
+    with refusing():
+        epoch_order(count, config.batch, seed=config.seed, epoch=0, world=processes)
+
+
+def _augmented(config: Config, data: Data) -> Tensor:
+    """Empty images as the model would get them."""
+    images = torch.zeros(SAMPLES, data.channels, *(config.size or data.size), dtype=torch.uint8)
+    index = torch.arange(SAMPLES)
+    with refusing():
+        return augment_of(config, data)(images, torch.zeros_like(index), index, epoch=0, classes=len(data.classes))[0]
+
+
+def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
+    """One forward pass."""
+    size = tuple(images.shape[2:])
+    grid = tuple(side // config.patch for side in size)
+    try:
+        model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
+        _check_span(config, model.encoding)
+        model(images, moved(config, model.encoding, grid, step=0, count=SAMPLES))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise Refusal(f"{label} cannot be trained with these settings: {error}") from error
+
+
+def _check_span(config: Config, encoding: Encoding) -> None:
+    """A span holds for all encodings that turn: refuse options that contradict it, and encodings that cannot have it."""
+    if config.span is None or not _turns(encoding):
+        return
+    spanned = stretched(encoding, config.options, config.span)
+    if lost := [key for key, value in config.options.items() if spanned[key] != value]:
+        raise ValueError(f"a span of {config.span} for all encodings decides {', '.join(lost)}, which was given too")
+    if spanned == config.options:
+        raise ValueError(f"it turns channels, and has no option that gives it the span of {config.span} that all have")
+
+
+def _turns(encoding: Encoding) -> bool:
+    """Whether it, or a part of it, turns q and k."""
+    parts = encoding.members if isinstance(encoding, factory.Chained) else [encoding]
+    return any(part.traits.rotary for part in parts if isinstance(part, Encoding))

@@ -1,0 +1,80 @@
+"""How far a run of a comparison is, read from its folder.
+
+result.json  it is done, whatever else is there
+failed.txt   its last attempt ended with an error: in words; trace.txt says where in the code
+neither      it was begun, or not
+"""
+
+import contextlib
+import fcntl
+import math
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.lab.store import Damaged, read
+from ropewalk.lab.verdicts import one_line
+
+FAILED, TRACE = "failed.txt", "trace.txt"
+NEEDED = ("test_accuracy", "encoding_parameters")
+"""What a table needs of a result."""
+
+
+class Outcome(NamedTuple):
+    """What a run came to, or in words why it came to nothing yet."""
+
+    result: dict[str, Any] | None
+    note: str
+
+
+def outcome(path: Path) -> Outcome:
+    """How far the run in a folder is."""
+    if (path / "result.json").exists():
+        return _result(path / "result.json")
+    if (path / FAILED).exists():
+        return Outcome(None, f"failed: {one_line((path / FAILED).read_text(errors='replace'))}")
+    return Outcome(None, "begun" if (path / "config.json").exists() else "not begun")
+
+
+def _result(path: Path) -> Outcome:
+    try:
+        found = read(path)
+    except Damaged as error:
+        return Outcome(None, f"failed: {one_line(error)}")
+    if missing := [name for name in NEEDED if not _counts(found.get(name))]:
+        return Outcome(None, f"failed: {path} has no {', '.join(missing)}")
+    return Outcome(found, "")
+
+
+def _counts(value: Any) -> bool:
+    """Whether it is a number that can be averaged."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def fail(path: Path, error: Exception) -> str:
+    """Write down why a run ended, if the disk takes it; in words."""
+    words = f"{type(error).__name__}: {one_line(error)}"
+    with contextlib.suppress(OSError):
+        path.mkdir(parents=True, exist_ok=True)
+        (path / FAILED).write_text(f"{words}\n")
+        (path / TRACE).write_text("".join(traceback.format_exception(error)))
+    return words
+
+
+def forget(path: Path) -> None:
+    """A new attempt begins: why the last one ended is of no more use."""
+    with contextlib.suppress(OSError):
+        for name in (FAILED, TRACE):
+            (path / name).unlink(missing_ok=True)
+
+
+def held(path: Path) -> bool:
+    """Whether another process is writing the run."""
+    try:
+        with (path / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,155 @@
+"""A run in numbers: what is trained, on what, how. Equal settings make equal runs.
+
+Settings that change results name the run, so that the same command finds its own folder and goes on; where data lie, how
+often a state is kept, on what device and with how many processes it runs do not.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from ropewalk import factory
+
+ELSEWHERE = ("root", "workers", "checkpoint")
+"""Settings that change nothing of what a run comes to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a run.
+
+    encoding       The positional encoding, with its `options`; its axes, heads, layers and size come from model and data.
+    span           Radians that the fastest channel of the encoding turns across the image at its start, the same for every
+                   encoding; None leaves each its own.
+    seed           Of the weights, the order of the data, augmentation, dropout.
+    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images.
+    root           Where torchvision's data sets lie.
+    size           Of the images in training; None is that of the data.
+    validation     The share of the training set that is kept for validation, where the data have none of their own.
+    fraction       The share of what is left that is trained on.
+    patch          The side of a patch.
+    ratio          Of the perceptron's width to the model's.
+    pool           What is classified: the mean of the patches, or a class token.
+    layer_scale    The start of learned gains on branches.
+    batch          Images in a step, of all processes together.
+    learning_rate  At its highest, after the warm-up; then it falls to zero as a cosine.
+    warmup         Epochs in which it rises, from zero.
+    clip           The largest norm of the gradient.
+    ema            The decay of a moving average of the weights, which is then what is evaluated.
+    loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
+    augment        flip, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
+    perturb        Positions in training: a Gaussian of this deviation, in patches, on each, drawn once a step (or
+                   `per_sample`). `shift` moves all alike, up to so many images; `rescale` stretches by up to this factor.
+    precision      Of the model: float32, or bfloat16 by autocast.
+    every          Epochs between validations.
+    checkpoint     Seconds between checkpoints, which are written after validations; the last state is always kept.
+    """
+
+    encoding: str = "mixed"
+    options: dict[str, Any] = field(default_factory=dict)
+    span: float | None = None
+    seed: int = 0
+
+    data: str = "digits"
+    root: str = "data"
+    size: tuple[int, ...] | None = None
+    validation: float = 0.1
+    fraction: float = 1.0
+    workers: int = 4
+
+    patch: int = 4
+    width: int = 192
+    depth: int = 12
+    heads: int = 4
+    ratio: float = 4.0
+    pool: typing.Literal["mean", "class"] = "mean"
+    registers: int = 0
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+    dropout: float = 0.0
+
+    epochs: int = 50
+    batch: int = 1024
+    optimiser: typing.Literal["adamw", "lamb"] = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: float = 5.0
+    clip: float | None = 1.0
+    ema: float | None = None
+    loss: typing.Literal["softmax", "binary"] = "softmax"
+    smoothing: float = 0.0
+    augment: tuple[str, ...] = ("flip", "crop")
+    strength: dict[str, Any] = field(default_factory=dict)
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    perturb: float = 0.0
+    shift: float = 0.0
+    rescale: float = 1.0
+    per_sample: bool = False
+    precision: typing.Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
+    every: int = 1
+    checkpoint: float = 30.0
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for each in dataclasses.fields(self):
+            _check(each.name, getattr(self, each.name), hints[each.name])
+        for name in ("epochs", "batch", "depth", "heads", "width", "patch", "every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("validation", "dropout", "drop_path", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
+        if not self.checkpoint >= 0:
+            raise ValueError(f"checkpoint must be 0 or more seconds, got {self.checkpoint}")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
+        factory.find(self.encoding)
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Self:
+        """From what `document` gave."""
+        known = {each.name for each in dataclasses.fields(cls)}
+        if unknown := sorted(set(document) - known):
+            raise ValueError(f"no setting is named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        return cls(**lists)
+
+    @property
+    def name(self) -> str:
+        """Of its folder: the encoding, the seed, and a hash of all settings that change results."""
+        said = {name: value for name, value in self.document().items() if name not in ELSEWHERE}
+        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value of another type; whole numbers are numbers."""
+    if not _fits(value, hint):
+        wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return value in inside
+    if origin is types.UnionType or origin is typing.Union:
+        return any(_fits(value, one) for one in inside)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(each, inside[0]) for each in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    plain = origin or hint
+    return isinstance(value, plain) and (plain is bool or not isinstance(value, bool))

@@ -1,0 +1,93 @@
+"""Images of files, cut to size: the part of a folder's work that is done in other processes.
+
+In training, a random resized crop: an area of 8 % to 100 % of the image and a ratio of width to height of 3/4 to 4/3, its
+logarithm uniform; up to ten are drawn until one fits into the image, and if none does, it is the largest in the middle of
+such a ratio. At evaluation, the image is resized until 7/8 of it cover the size, and the middle is cut out. Both resize by
+antialiased bilinear interpolation. Draws follow from seed, epoch and the index of the sample.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.datasets.folder import pil_loader  # type: ignore[import-untyped]
+from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
+
+from ropewalk.lab.data.base import Batch
+from ropewalk.lab.draws import uniform
+
+AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+MIDDLE = 7 / 8
+"""The part of the image that evaluation looks at, along its shorter side: 224 of 256 pixels."""
+CROP = 1005
+"""The stream of draws."""
+
+Box = tuple[int, int, int, int]
+"""Top, left, height, width."""
+Draws = list[list[float]]
+"""Four numbers in [0, 1) for each try."""
+
+
+class Crops(Dataset[Batch | str]):
+    """Batches of images that are cut to size, at random if there is a seed; or words about a file that is no image.
+
+    They are words and not an error, because an error from a worker comes in a cycle of references with its loader, which
+    then waits seconds for each worker to end.
+
+    samples  Files and labels. A key is an epoch and the indices of a batch among them.
+    """
+
+    def __init__(self, samples: Sequence[tuple[str, int]], size: tuple[int, int], seed: int | None = None) -> None:
+        self.samples, self.size, self.seed = samples, size, seed
+
+    def __getitem__(self, key: tuple[int, list[int]]) -> Batch | str:
+        epoch, rows = key
+        index = torch.tensor(rows, dtype=torch.int64)
+        images = torch.empty(len(rows), 3, *self.size, dtype=torch.uint8)
+        for out, row, draws in zip(images, rows, self._draws(epoch, index), strict=True):
+            try:
+                image = pil_loader(self.samples[row][0])
+            except Exception as error:
+                return f"{self.samples[row][0]} cannot be read as an image: {type(error).__name__}: {error}"
+            out.copy_(self._cut(image, draws))
+        return Batch(images, torch.tensor([self.samples[row][1] for row in rows], dtype=torch.int64), index)
+
+    def _draws(self, epoch: int, index: Tensor) -> list[Draws]:
+        """The numbers of each sample; none where nothing is random."""
+        if self.seed is None:
+            return [[]] * len(index)
+        return uniform(self.seed, epoch, index, CROP, 4 * TRIES).view(-1, TRIES, 4).tolist()
+
+    def _cut(self, image: Any, draws: Draws) -> Tensor:
+        return cropped(image, box(F.get_size(image), draws), self.size) if draws else middle(image, self.size)
+
+
+def cropped(image: Any, area: Box, size: tuple[int, int]) -> Tensor:
+    """What lies in the box, at the size."""
+    cut: Tensor = F.pil_to_tensor(F.resized_crop(image, *area, size))
+    return cut
+
+
+def middle(image: Any, size: tuple[int, int]) -> Tensor:
+    """The middle of an image, at the size."""
+    height, width = F.get_size(image)
+    factor = max(size[0] / height, size[1] / width) / MIDDLE
+    whole = F.resize(image, [max(round(height * factor), size[0]), max(round(width * factor), size[1])])
+    cut: Tensor = F.pil_to_tensor(F.center_crop(whole, size))
+    return cut
+
+
+def box(size: Sequence[int], draws: Draws) -> Box:
+    """A random box in an image of that size, by as many tries as it takes."""
+    height, width = size
+    low, high = map(math.log, RATIO)
+    for area, ratio, down, along in draws:
+        pixels, slope = height * width * (AREA[0] + area * (AREA[1] - AREA[0])), math.exp(low + ratio * (high - low))
+        rows, columns = round((pixels / slope) ** 0.5), round((pixels * slope) ** 0.5)
+        if 0 < rows <= height and 0 < columns <= width:
+            return int(down * (height - rows + 1)), int(along * (width - columns + 1)), rows, columns
+    rows, columns = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
+    return (height - rows) // 2, (width - columns) // 2, rows, columns

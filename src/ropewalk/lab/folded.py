@@ -1,0 +1,99 @@
+"""A run folded: weights of a model with RoPE-Mixed that answers as the trained one does, in one safetensors file.
+
+    with safe_open("folded.safetensors", framework="pt") as file:
+        vit = ViT(**json.loads(file.metadata()["model"]))
+    vit.load_state_dict(load_file("folded.safetensors"))
+
+Beside the weights, which are the moving average's where there is one, the file says in its metadata from which `run` they
+come, with which `encoding` they are to be used (a config of `ropewalk.create`), and how to build the `model`.
+"""
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from ropewalk.lab.building import SETTINGS
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.data import Data
+from ropewalk.lab.evaluate import normalised
+from ropewalk.lab.probes import restored
+from ropewalk.lab.store import Run, put
+from ropewalk.models import ViT
+from ropewalk.theory import fold_into
+
+FORMAT = "ropewalk folded 1"
+IMAGES = 64
+"""Of the validation set, at most, on which both models are compared."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What folding did: how far logits moved at most, how large they are at most, and how many answers of images changed."""
+
+    path: Path
+    moved: float
+    largest: float
+    changed: int
+    images: int
+
+    def told(self) -> str:
+        """In words."""
+        answers = f"{self.changed or 'none'} of {self.images} answers changed"
+        return f"logits moved by {self.moved:.1g} at most, the largest is {self.largest:.3g}; {answers}"
+
+
+def fold_run(run: Run, out: Path | None = None) -> Folded:
+    """Write the weights of a run that is done, folded; beside its own by default. What cannot be folded is refused."""
+    path = _place(run, out)
+    if run.result() is None:
+        raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
+    model, data = restored(run)
+    folded = fold_into(copy.deepcopy(model))
+    found = _compared(path, model, folded, data)
+    held = {name: value.contiguous() for name, value in folded.state_dict().items()}
+    _write(path, save(held, metadata=said(run, folded, data)))
+    return found
+
+
+def said(run: Run, model: ViT, data: Data) -> dict[str, str]:
+    """The metadata of the file."""
+    config = model.encoding.config()
+    options = {name: value for name, value in config.items() if name != "name"}
+    built: dict[str, Any] = {name: getattr(run.config, name) for name in SETTINGS}
+    built |= {"size": data.size, "channels": data.channels, "classes": len(data.classes)}
+    built |= {"encoding": config["name"], "options": options}
+    return {"format": FORMAT, "run": run.config.name, "encoding": json.dumps(config), "model": json.dumps(built)}
+
+
+@torch.no_grad()
+def _compared(path: Path, model: ViT, folded: ViT, data: Data) -> Folded:
+    """Both on the first images of the validation set, in float32."""
+    some = next(iter(data.batches("validation", [torch.arange(min(IMAGES, data.counts["validation"]))])))
+    x = normalised(some.images.float() / 255, data)
+    before, after = model(x), folded(x)
+    changed = int((before.argmax(-1) != after.argmax(-1)).sum())
+    return Folded(path, (before - after).abs().max().item(), before.abs().max().item(), changed, len(x))
+
+
+def _place(run: Run, out: Path | None) -> Path:
+    """Where the file goes, which is not where the run has its own."""
+    path = run.path / "folded.safetensors" if out is None else out
+    if path.suffix != ".safetensors":
+        raise Refusal(f"folded weights go to a file that ends in .safetensors, got {path}")
+    if path.resolve() == (run.path / "checkpoint.safetensors").resolve():
+        raise Refusal(f"folded weights must not replace the run's own, got {path}")
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A file, whole or not at all, in a folder that is made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put(path, lambda part: part.write_bytes(content))
+    except OSError as error:
+        raise Refusal(f"{path} cannot be written: {error.strerror or error}") from error

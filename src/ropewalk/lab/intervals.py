@@ -1,0 +1,101 @@
+"""Means of a few seeds, and what they are worth.
+
+With n seeds each of several encodings, all have about the same variance between seeds, which is therefore estimated from
+all of them together: s² = Σ (y - ȳ_e)² / Σ (n_e - 1). The mean of one has the 95 % interval ȳ ± t s / √n, t of as many
+degrees of freedom as the denominator has. That takes it that seeds are independent: where a seed moves all encodings
+alike, these intervals are too narrow.
+
+A difference to a baseline is taken seed by seed, so that what a seed does to both cancels. Its variance is 2 s² / n, with s²
+from what is left of all values when each encoding and each seed has had its own level (a design in blocks). Where several
+encodings are compared with one baseline, the intervals of all hold together with 95 %, by Bonferroni's inequality.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+SHARE = 0.95
+
+Found = Mapping[str, Mapping[int, float]]
+"""Values by name and seed."""
+
+
+class Estimate(NamedTuple):
+    """A mean, half the width of its interval (None where one seed tells nothing), and of how many seeds."""
+
+    mean: float
+    half: float | None
+    seeds: int
+
+
+def means(found: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
+    """For each name the mean of its values, with an interval from the variance of all."""
+    freedom = sum(len(values) - 1 for values in found.values())
+    squares = sum((value - _mean(values)) ** 2 for values in found.values() for value in values)
+    deviation = math.sqrt(squares / freedom) if freedom else None
+    return {
+        name: Estimate(_mean(values), _half(deviation, freedom, len(values)), len(values)) for name, values in found.items()
+    }
+
+
+def differences(found: Found, baseline: str) -> dict[str, Estimate]:
+    """For each other name the mean of what it has above the baseline, over the seeds that both have, if there are any."""
+    base = found[baseline]
+    pairs = {
+        name: [values[seed] - base[seed] for seed in sorted(values.keys() & base.keys())]
+        for name, values in found.items()
+        if name != baseline
+    }
+    there = {name: values for name, values in pairs.items() if values}
+    variance, freedom = _left(found)
+    deviation, share = math.sqrt(2 * variance) if freedom else None, 1 - (1 - SHARE) / max(len(there), 1)
+    return {
+        name: Estimate(_mean(values), _half(deviation, freedom, len(values), share), len(values))
+        for name, values in there.items()
+    }
+
+
+def _left(found: Found) -> tuple[float, int]:
+    """The variance of what is left when each name and each seed has its own level, and its degrees of freedom."""
+    cells = sorted((name, seed) for name, values in found.items() for seed in values)
+    names, seeds = ({cell[i]: None for cell in cells} for i in (0, 1))
+    design = np.array(
+        [[*(name == each for each in names), *(seed == each for each in seeds)] for name, seed in cells], float
+    )
+    wanted = np.array([found[name][seed] for name, seed in cells])
+    levels, _, rank, _ = np.linalg.lstsq(design, wanted, rcond=None)
+    freedom = len(cells) - int(rank)
+    return (float(np.square(wanted - design @ levels).sum()) / freedom if freedom else 0.0), freedom
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _half(deviation: float | None, freedom: int, count: int, share: float = SHARE) -> float | None:
+    return None if deviation is None else quantile(freedom, share) * deviation / math.sqrt(count)
+
+
+def quantile(freedom: int, share: float = SHARE) -> float:
+    """Student's t beyond which, on both sides together, 1 - share lies: by bisection on its distribution."""
+    low, high = 0.0, 1e3
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < share else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """The probability of |T| < t, from its closed form for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 4)."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    cos, sin = math.cos(angle), math.sin(angle)
+    odd = freedom % 2
+    term = total = 1.0 if not odd else cos
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= cos * cos * (k - 1) / k
+        total += term
+    if not odd:
+        return sin * total
+    return 2 / math.pi * (angle + (sin * total if freedom > 1 else 0.0))

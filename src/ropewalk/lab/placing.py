@@ -1,0 +1,37 @@
+"""Positions of patches in training: where they stand, moved at random alike for all encodings.
+
+Draws are made in patches, on the CPU, from (seed, step), and only then written in the coordinates of the encoding: whatever
+these are, tokens move by the same parts of a patch.
+"""
+
+import torch
+from torch import Tensor
+
+from ropewalk import positions
+from ropewalk.encoding import Encoding
+from ropewalk.lab.config import Config
+from ropewalk.lab.draws import seed_of
+
+STREAM = 7  # of the draws of a step, apart from those of dropout
+
+
+def moved(config: Config, encoding: Encoding, grid: tuple[int, ...], *, step: int, count: int) -> Tensor | None:
+    """Positions (N, axes), or (count, N, axes) where each sample has its own; None where none are moved."""
+    if not (config.perturb or config.shift or config.rescale != 1):
+        return None
+    generator = torch.Generator().manual_seed(seed_of(config.seed, step, STREAM))
+    middle = torch.tensor([(side - 1) / 2 for side in grid])
+    p = positions.grid(*grid, coordinates="index") - middle
+    p = p.expand(count, -1, -1) if config.per_sample else p
+    p = positions.perturb(p, 1.0, sigma=config.perturb, generator=generator) if config.perturb else p
+    p = positions.rescale(p, config.rescale, generator=generator) if config.rescale != 1 else p
+    p = positions.shift(p, config.shift, generator=generator) if config.shift else p
+    return in_coordinates(encoding, grid, p + middle)
+
+
+def in_coordinates(encoding: Encoding, grid: tuple[int, ...], patches: Tensor) -> Tensor:
+    """Positions counted in patches, in the coordinates of an encoding: they are linear in each other along each axis."""
+    whole = encoding.grid(*grid, device="cpu")
+    first, last = whole[0], whole[-1]
+    steps = torch.tensor([max(side - 1, 1) for side in grid])
+    return first + patches * (last - first) / steps

@@ -1,0 +1,125 @@
+"""A run taken up again: its model as it was judged, its data, and how well it answers."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ropewalk.encoding import Encoding
+from ropewalk.lab.anatomy import on_cpu
+from ropewalk.lab.building import model_of
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import Batch, Data, in_order
+from ropewalk.lab.evaluate import Scores, normalised
+from ropewalk.lab.store import Run
+from ropewalk.lab.train import open_data
+from ropewalk.models import ViT
+
+Rows = Iterable[dict[str, Any]]
+Answer = Callable[[Batch], Tensor]
+"""A way to give the logits (B classes) of a batch."""
+
+AVERAGE, PLAIN = "average/module.", "model/"
+"""How names of weights begin in a checkpoint: those of the moving average, and those that the optimiser moves."""
+
+
+class Empty(ValueError):
+    """There are no images to look at."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run that is probed, with its model and its data on one device."""
+
+    run: Run
+    model: ViT
+    data: Data
+
+    @property
+    def config(self) -> Config:
+        """Its settings."""
+        return self.run.config
+
+    @property
+    def encoding(self) -> Encoding:
+        """The trained encoding."""
+        return self.model.encoding
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The patches of an image in training, along each axis."""
+        return tuple(side // self.config.patch for side in self.data.size)
+
+    def logits(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+        """Of images of bytes (B C *size), in the precision of training and normalised as there, whatever their size."""
+        x = normalised(images.float() / 255, self.data)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            logits: Tensor = self.model(x, positions, resolution=resolution)
+        return logits.float()
+
+    @cached_property
+    def unchanged(self) -> dict[str, Any]:
+        """How well it answers where nothing is changed: several probes begin with it."""
+        return mean(judged(self.data, [lambda batch: self.logits(batch.images)], batch=self.config.batch))
+
+
+def opened(run: Run, device: torch.device | str | None = None) -> Opened:
+    """A run on a device, which is a GPU if there is one and none is named."""
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
+    model, data = restored(run)
+    return Opened(run, model.to(where), data.to(where))
+
+
+def restored(run: Run) -> tuple[ViT, Data]:
+    """The model of a run with the weights of its checkpoint, their moving average where there is one, and its data."""
+    held = run.load()
+    if held is None:
+        raise ValueError(f"{run.path} must have a checkpoint.safetensors, but there is none")
+    data = open_data(run.config)
+    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
+        model = model_of(run.config, size=data.size, channels=data.channels, classes=len(data.classes))
+    start = PLAIN if run.config.ema is None else AVERAGE
+    model.load_state_dict({name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)})
+    return model.eval().requires_grad_(False), data
+
+
+def validation(data: Data, batch: int) -> Iterator[Batch]:
+    """All images of the validation set, in order."""
+    if not data.counts["validation"]:
+        raise Empty(f"the validation set of {data.name} must have images to look at, but it is empty")
+    return data.batches("validation", in_order(data.counts["validation"], batch))
+
+
+@torch.no_grad()
+def judged(data: Data, answers: Sequence[Answer], *, batch: int) -> list[Scores]:
+    """How well each way to answer does on the validation set, through which they go together."""
+    count = data.counts["validation"]
+    sums = torch.zeros(len(answers), 2, dtype=torch.float64, device=data.device)
+    for some in validation(data, batch):
+        for total, answer in zip(sums, answers, strict=True):
+            logits = answer(some)
+            total[0] += (logits.argmax(-1) == some.labels).sum()
+            total[1] += F.cross_entropy(logits, some.labels, reduction="sum")
+    return [Scores(right / count, lost / count) for right, lost in sums.tolist()]
+
+
+def mean(scores: Sequence[Scores]) -> dict[str, Any]:
+    """Accuracy and loss on the average; or why there are none."""
+    accuracy, loss = (math.fsum(each) / len(scores) for each in zip(*scores, strict=True))
+    if not math.isfinite(loss):
+        return {"why": f"logits must be finite, got a loss of {loss}"}
+    return {"accuracy": accuracy, "loss": loss}
+
+
+def refusal(encoding: Encoding, positions: Tensor) -> str | None:
+    """Why an encoding has nothing to say of these positions, in its own words. It looks at values on a CPU alone."""
+    try:
+        on_cpu(encoding)(positions.cpu())
+    except ValueError as error:
+        return str(error)
+    return None

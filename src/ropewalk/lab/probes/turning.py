@@ -1,0 +1,63 @@
+"""What the trained encoding is: how far it turns across the image of training, and by how much scores change when all move.
+
+Where turns commute, each plane of channels has a wave vector, and turns by its length across the image. Where they do not,
+there are no wave vectors, and the frequencies of each axis alone take their place.
+"""
+
+from ropewalk.lab.findings import Shift, exact, moved, patches
+from ropewalk.lab.places import axis_names
+from ropewalk.lab.probes.opening import Opened, Rows
+from ropewalk.lab.spectrum import Spectrum, spectrum
+from ropewalk.theory.commuting import turns
+
+
+def frequencies(opened: Opened) -> Rows:
+    """Radians across the image of every plane of all heads of a layer, in ascending order.
+
+    Those of a wave vector are its length. If not `combined`, they are of planes of the axes' generators, all axes together.
+    """
+    found = _spectra(opened)
+    if isinstance(found, str):
+        return [{"why": found}]
+    lengths = [each.radians.norm(dim=-1) if each.combined else each.radians.abs() for each in found]
+    return [
+        {"layer": i, "radians": radians.flatten().sort().values.tolist(), "combined": each.combined}
+        for i, (each, radians) in enumerate(zip(found, lengths, strict=True))
+    ]
+
+
+def waves(opened: Opened) -> Rows:
+    """Wave vectors of every plane of all heads of a layer, in radians across the image along each axis."""
+    found = _spectra(opened)
+    if isinstance(found, str):
+        return [{"why": found}]
+    if not all(each.combined for each in found):
+        return [{"why": f"turns of {opened.encoding.name} along different axes do not commute: it has no wave vectors"}]
+    return [{"layer": i, "vectors": each.radians.flatten(0, -2).tolist()} for i, each in enumerate(found)]
+
+
+def _spectra(opened: Opened) -> list[Spectrum] | str:
+    """Of each layer; or why there are none."""
+    encoding = exact(opened.encoding)
+    try:
+        return [spectrum(encoding, opened.grid, layer=layer) for layer in range(opened.config.depth)]
+    except ValueError as error:
+        return str(error)
+
+
+def equivariance(opened: Opened) -> Rows:
+    """The change of scores when all tokens move by one patch along an axis: of all heads, expected and at worst.
+
+    As `ropewalk.theory.equivariance` defines them: 0 for a relative encoding, and never more than 2 at worst for rotations.
+    """
+    encoding, grid = exact(opened.encoding), opened.grid
+    if not turns(encoding):
+        return [{"why": f"{encoding.name} does not turn q and k by generators: theory says nothing of its scores"}]
+    shifts = [Shift(axis, 1.0, step) for axis, step in enumerate(patches(encoding, grid))]
+    (worst, expected, _), _ = moved(encoding, grid, shifts)  # (L h A)
+    names, root = axis_names(len(grid)), expected.square().mean(1).sqrt()
+    return [
+        {"layer": i, "axis": name, "expected": root[i, axis].item(), "worst": worst[i, :, axis].max().item()}
+        for i in range(opened.config.depth)
+        for axis, name in enumerate(names)
+    ]

@@ -1,0 +1,135 @@
+"""The figures of a group, each with a caption and its words for those who do not see it; or why one is not there."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from ropewalk.lab.intervals import Estimate
+from ropewalk.lab.report import drawing, panels, series
+from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.panels import Styles, short
+from ropewalk.lab.report.rows import Row
+from ropewalk.lab.report.words import percent, points
+
+INTERVALS = "Marks are means over seeds; bars are 95 % intervals from the variance of all encodings together, one at a time."
+TIMED = {
+    "inference_ratio": "Batches went in turn through the model and through the same without an encoding, on the machine of "
+    "the probe: the fastest round of each counts, and the median over seeds. How far a model without an encoding is from 1 "
+    "tells how busy the machine was with other things.",
+    "images_per_second": "Times are medians over seeds, on the machine of the probe.",
+    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run.",
+}
+"""How costs were measured."""
+ALONE = "There is one seed of each, so that there are no intervals."
+
+
+def bars(estimates: Iterable[Estimate | None]) -> str:
+    """What the bars of a figure are, if it has any."""
+    return INTERVALS if any(each is not None and each.half is not None for each in estimates) else ALONE
+
+
+class Panel(NamedTuple):
+    """One picture: its name, what it shows in words, and its two forms."""
+
+    name: str
+    alt: str
+    svg: str
+    png: bytes
+
+
+class Shown(NamedTuple):
+    """A figure: pictures with one title, one caption and one legend, which may be empty."""
+
+    name: str
+    title: str
+    caption: str
+    panels: list[Panel]
+    legend: list[str]
+
+
+class Sources(NamedTuple):
+    """What figures are made from; `mark` tells the files of one group from those of another."""
+
+    group: Group
+    rows: list[Row]
+    styles: Styles
+    baseline: str
+    mark: str
+
+    @property
+    def done(self) -> list[Row]:
+        """Rows with an accuracy."""
+        return [row for row in self.rows if row.accuracy]
+
+    def panel(
+        self, name: str, alt: str, legend: Sequence[str], draw: Callable[..., Figure], *given: Any, **options: Any
+    ) -> Panel:
+        """Draw."""
+        name = f"{name}{self.mark}"
+        with drawing.plainly(name):
+            figure = draw(*given, **options)
+            return Panel(name, alt, drawing.svg(figure), drawing.png(figure, self.styles, legend))
+
+
+def accuracy(of: Sources) -> Shown | str:
+    """Means with intervals, and differences to the baseline."""
+    if not of.done:
+        return "No run is done: there is no accuracy to draw."
+    alt = "Test accuracy: " + "; ".join(f"{row.label} {percent(row.accuracy)}" for row in of.done)
+    shown = [of.panel("accuracy", alt, [], panels.dots, of.done, of.styles, "Test accuracy, %")]
+    caption = f"{bars(row.accuracy for row in of.done)} Small ticks are single seeds."
+    if apart := [row for row in of.done if row.difference]:
+        alt = f"Points above {of.baseline}: " + "; ".join(f"{row.label} {points(row.difference)}" for row in apart)
+        title = f"Points above {short(of.baseline)}, seed by seed"
+        shown.append(of.panel("difference", alt, [], panels.dots, apart, of.styles, title, against=of.baseline))
+        if any(row.difference and row.difference.half is not None for row in apart):
+            several = ", all of them at once" if len(apart) > 1 else ""
+            caption += (
+                f" Bars of differences are 95 % intervals{several}: where one crosses the dashed line, the encoding is not "
+                f"told apart from {of.baseline}."
+            )
+    return Shown("accuracy", "Accuracy", caption, shown, [])
+
+
+def learning(of: Sources) -> Shown | str:
+    """Loss in training and accuracy in validation over the epochs."""
+    labels = [label for label, seeds in of.group.found.items() if any(found.metrics for found in seeds.values())]
+    if not labels:
+        return "No run has metrics: there are no learning curves."
+    shown = [_curves(of, labels, "loss", "Training loss", share=False)]
+    caption = "After each epoch, the mean loss of its steps"
+    if any("validation_accuracy" in record for found in of.group.runs for record in found.metrics):
+        shown.append(_curves(of, labels, "validation_accuracy", "Validation accuracy, %", share=True))
+        caption += ", and the accuracy on images that are not trained on"
+    caption += ". Thick lines are means over the seeds that are done; thin lines are single seeds."
+    return Shown("learning", "Learning curves", caption, shown, labels)
+
+
+def _curves(of: Sources, labels: Sequence[str], name: str, title: str, *, share: bool) -> Panel:
+    """One thing that was measured over the epochs."""
+    lines = {label: series.mean_curve(list(of.group.found[label].values()), name) for label in labels}
+    last = {label: list(line.values())[-1] for label, line in lines.items() if line}
+    said = "; ".join(f"{label} {100 * value:.1f} %" if share else f"{label} {value:.3g}" for label, value in last.items())
+    alt = f"{title.removesuffix(', %')} over epochs, at the end: {said or 'no run is done'}"
+    file = f"learning-{name.replace('_', '-')}"
+    return of.panel(file, alt, labels, panels.learning, of.group, of.styles, name, title, share=share)
+
+
+def cost(of: Sources) -> Shown | str:
+    """Accuracy against inference beside the model without an encoding; or against training, where that was not measured."""
+    words = {
+        "inference_ratio": "time of inference, × that without an encoding",
+        "images_per_second": "images per second in inference",
+        "seconds": "seconds of training",
+    }
+    for what, xlabel in words.items():
+        if there := [row for row in of.done if getattr(row, what) is not None]:
+            said = "; ".join(f"{row.label} {percent(row.accuracy)} at {getattr(row, what):,.3g}" for row in there)
+            alt, legend = f"Test accuracy against {xlabel}: {said}", [row.label for row in there]
+            options = {"what": what, "xlabel": xlabel}
+            made = of.panel("cost", alt, legend, panels.costs, there, of.styles, "Test accuracy, %", **options)
+            side = "right" if what == "images_per_second" else "left"
+            caption = f"The upper {side} is better. {TIMED[what]}"
+            return Shown("cost", "Cost against accuracy", caption, [made], legend)
+    return "No run that is done says what it cost."

@@ -1,0 +1,72 @@
+"""Runs in groups that were treated alike, within which they are compared.
+
+All settings of a group are equal but the encoding, its options and the seed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ropewalk.lab.comparing.entries import Entry as Encoding
+from ropewalk.lab.config import ELSEWHERE
+from ropewalk.lab.report.reading import Found, read
+from ropewalk.lab.report.words import counted, listed
+from ropewalk.lab.store import Run
+
+FREE = ("encoding", "options", "seed")
+"""Settings that may differ within a group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that share their settings, by label and seed, and how many were left out because they were there already."""
+
+    settings: dict[str, Any]
+    found: dict[str, dict[int, Found]]
+    twice: int = 0
+
+    @property
+    def runs(self) -> list[Found]:
+        """All of them, in order."""
+        return [found for seeds in self.found.values() for found in seeds.values()]
+
+    @property
+    def prefix(self) -> str:
+        """The tokens without a position that all models have, in words; empty where there are none."""
+        registers = int(self.settings.get("registers") or 0)
+        given = ["a class token"] if self.settings.get("pool") == "class" else []
+        given += [counted(registers, "register")] if registers > 0 else []
+        return listed(given) if given else ""
+
+    def accuracies(self) -> dict[str, dict[int, float]]:
+        """Of the runs that are done, by label and seed."""
+        values = {
+            label: {seed: each.accuracy for seed, each in seeds.items() if each.accuracy is not None}
+            for label, seeds in self.found.items()
+        }
+        return {label: seeds for label, seeds in values.items() if seeds}
+
+
+def groups_of(runs: Sequence[Run]) -> list[Group]:
+    """Runs with equal settings together, the largest group first; the order of the runs does not matter."""
+    together: dict[str, list[Found]] = {}
+    for run in sorted(runs, key=lambda run: (run.config.name, str(run.path))):
+        together.setdefault(json.dumps(shared(run), sort_keys=True), []).append(read(run))
+    order = sorted(together, key=lambda key: (-len(together[key]), key))
+    return [_group(json.loads(key), together[key]) for key in order]
+
+
+def shared(run: Run) -> dict[str, Any]:
+    """The settings that must be equal in a group."""
+    return {name: value for name, value in run.config.document().items() if name not in (*FREE, *ELSEWHERE)}
+
+
+def _group(settings: dict[str, Any], members: Sequence[Found]) -> Group:
+    found: dict[str, dict[int, Found]] = {}
+    for each in sorted(members, key=lambda each: each.accuracy is None):
+        config = each.run.config
+        found.setdefault(Encoding(config.encoding, config.options).label, {}).setdefault(config.seed, each)
+    ordered = {label: dict(sorted(found[label].items())) for label in sorted(found)}
+    order = {name: settings[name] for name in shared(members[0].run)}
+    return Group(settings=order, found=ordered, twice=len(members) - sum(map(len, ordered.values())))

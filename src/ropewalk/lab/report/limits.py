@@ -1,0 +1,122 @@
+"""What a group of runs does not show, whatever its numbers are: few seeds, one data set, one recipe, unequal encodings."""
+
+from collections.abc import Sequence
+
+from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.rows import Row
+from ropewalk.lab.report.words import amount, counted, listed
+
+SMALL = {
+    "digits": "1,797 images of 8 × 8 pixels",
+    "mnist": "images of 28 × 28 pixels, on which simple models are nearly perfect",
+    "fashion-mnist": "images of 28 × 28 pixels",
+    "cifar10": "50,000 images of 32 × 32 pixels",
+    "cifar100": "50,000 images of 32 × 32 pixels, 500 of a class",
+}
+"""Data sets that are small, and how small."""
+
+
+FEW = "So few seeds do not show whether they do: one that is less steady than others gets too short an interval."
+MEANS = (
+    "Intervals are of seeds alone: another test set would move all means. What a seed does to all encodings alike is in the "
+    "means, whose intervals may be too short for that, and not in the differences: compare encodings by these."
+)
+ALL = (
+    "intervals of differences are widened, so that all of them together hold in 95 of 100 such comparisons. That is not so "
+    "of what is chosen from several reports, nor of the probes, whose intervals stand each for itself."
+)
+RECIPE = (
+    "All encodings share one recipe, which was not tuned for each: one that wants another learning rate or more epochs is "
+    "not seen at its best. Options that a label does not name are as the encoding has them by default."
+)
+
+
+def limits(group: Group, rows: Sequence[Row]) -> list[str]:
+    """All of them."""
+    done = [row for row in rows if row.accuracy]
+    return [
+        *_seeds(done),
+        *_several(done),
+        *undone(rows),
+        _scope(group),
+        RECIPE,
+        _span(group),
+        *_sizes(done),
+        *_prefix(group),
+    ]
+
+
+def _seeds(done: Sequence[Row]) -> list[str]:
+    """How many there are, and what intervals are made from."""
+    counts = [len(row.done) for row in done]
+    freedom = sum(counts) - len(counts)
+    if not freedom:
+        return ["There is one seed of each encoding, so that there are no intervals: no difference can be told from luck."]
+    many = counted(counts[0], "seed") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} seeds"
+    few = f" {FEW}" if min(counts) < 5 else ""
+    lone = [row.label for row in done if len(row.done) == 1]
+    pooled = (
+        f"With {many} of each encoding, the variance between seeds is pooled over {counted(len(counts), 'encoding')} "
+        f"({counted(freedom, 'degree')} of freedom), which takes it that all vary alike.{few}"
+    )
+    words = [f"Of {listed(lone)} there is one seed, whose interval rests on the variance of the others."] if lone else []
+    return [pooled, MEANS, *words]
+
+
+def _several(done: Sequence[Row]) -> list[str]:
+    """What several comparisons do to intervals."""
+    count = sum(row.difference is not None and row.difference.half is not None for row in done)
+    return [f"{count} encodings are compared with one at once: {ALL}"] if count > 1 else []
+
+
+def undone(rows: Sequence[Row]) -> list[str]:
+    """Runs without a result: means lack them."""
+    lacking = [f"{row.label}, seed {seed} ({why})" for row in rows for seed, why in row.undone.items()]
+    words = "If a run failed because of its encoding, the mean of the others is too high."
+    said = f"{counted(len(lacking), 'run')} without a result, left out of all means: {'; '.join(lacking)}. {words}"
+    return [said] if lacking else []
+
+
+def _scope(group: Group) -> str:
+    """One data set, one model."""
+    data, fraction = str(group.settings.get("data")), group.settings.get("fraction", 1.0)
+    part = f" {100 * fraction:g} % of what is left for training is used." if fraction < 1 else ""
+    size = f", which is small ({SMALL[data]})" if data in SMALL else ""
+    return (
+        f"All runs are of one model on one data set, {data}{size}: what holds here, the order of encodings too, need not "
+        f"hold for others.{part}"
+    )
+
+
+def _span(group: Group) -> str:
+    """Whether encodings begin with equal frequencies."""
+    span = group.settings.get("span")
+    if span is None:
+        return (
+            "Spans are not equal: each encoding turns its fastest channel across the image as far as its paper has it, so "
+            "that what differs may be the range of frequencies and not the method."
+        )
+    return (
+        f"Spans are equal: the fastest channel of each encoding that turns channels begins with {span:g} radians across the "
+        "image. Those that learn may move away from it, and a span that suits one need not suit another."
+    )
+
+
+def _sizes(done: Sequence[Row]) -> list[str]:
+    """Encodings that learn have more parameters."""
+    counts = [row.encoding_parameters for row in done if row.encoding_parameters is not None]
+    shares = [row.encoding_parameters / row.parameters for row in done if row.encoding_parameters and row.parameters]
+    if not shares or min(counts) == max(counts):
+        return []
+    few, many = amount(min(counts)), amount(max(counts))
+    return [f"Encodings learn from {few} to {many} numbers of their own, up to {100 * max(shares):.2g} % of a model."]
+
+
+def _prefix(group: Group) -> list[str]:
+    """What tokens without a position do to invariance."""
+    if not group.prefix:
+        return []
+    return [
+        f"All models have {group.prefix}, without a position. Moving all patches changes what patches and these tokens give "
+        "each other, so that no encoding is invariant to it in these models, those that see only differences included."
+    ]

@@ -1,0 +1,120 @@
+"""The table: a row for each encoding of a group."""
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.reading import Found, number
+
+COLUMNS = (
+    "group", "label", "encoding", "options", "seeds", "unfinished_seeds", "test_accuracy", "test_accuracy_half",
+    "difference", "difference_half", "difference_seeds", "encoding_parameters", "parameters", "seconds",
+    "images_per_second", "inference_ratio", "peak_bytes",
+)  # fmt: skip
+
+
+class Row(NamedTuple):
+    """One encoding. Numbers are None where no run has them; `accuracy` and `difference` are shares of 1.
+
+    Times are medians over seeds; `inference_ratio` is the time of inference over that of the same model without an encoding.
+    """
+
+    label: str
+    runs: Mapping[int, Found]
+    accuracy: Estimate | None
+    difference: Estimate | None
+    encoding_parameters: float | None
+    parameters: float | None
+    seconds: float | None
+    images_per_second: float | None
+    inference_ratio: float | None
+    peak_bytes: float | None
+
+    @property
+    def done(self) -> tuple[int, ...]:
+        """Seeds that have a result."""
+        return tuple(seed for seed, found in self.runs.items() if found.accuracy is not None)
+
+    @property
+    def undone(self) -> dict[int, str]:
+        """Seeds that have none, and why."""
+        return {seed: found.state for seed, found in self.runs.items() if found.accuracy is None}
+
+
+def rows_of(group: Group, baseline: str) -> list[Row]:
+    """The baseline first, then the highest mean first; those without a result last."""
+    scores = group.accuracies()
+    middle = means({label: list(seeds.values()) for label, seeds in scores.items()})
+    apart = differences(scores, baseline) if baseline in scores else {}
+    rows = [_row(label, runs, middle.get(label), apart.get(label)) for label, runs in group.found.items()]
+    return sorted(rows, key=lambda row: (row.label != baseline, -row.accuracy.mean if row.accuracy else 1.0, row.label))
+
+
+def _row(label: str, runs: Mapping[int, Found], accuracy: Estimate | None, difference: Estimate | None) -> Row:
+    counts = {name: _first(runs, name) for name in ("encoding_parameters", "parameters")}
+    costs = [entry for found in runs.values() for entry in found.probes.get("cost", [])]
+    seconds = _median(found.result.get("seconds") for found in runs.values())
+    speed, peak = (_median(entry.get(name) for entry in costs) for name in ("images_per_second", "peak_bytes"))
+    ratio = _median(_over(entry.get("without_encoding"), entry.get("images_per_second")) for entry in costs)
+    return Row(
+        label,
+        runs,
+        accuracy,
+        difference,
+        **counts,
+        seconds=seconds,
+        images_per_second=speed,
+        inference_ratio=ratio,
+        peak_bytes=peak,
+    )
+
+
+def _first(runs: Mapping[int, Found], name: str) -> float | None:
+    """A count that all seeds share, from the first result or the first measurement of cost that has it."""
+    told = [found.result for found in runs.values()]
+    told += [dict(entry) for found in runs.values() for entry in found.probes.get("cost", [])]
+    return next((number(each[name]) for each in told if number(each.get(name)) is not None), None)
+
+
+def _median(values: Iterable[object]) -> float | None:
+    there = [value for value in map(number, values) if value is not None]
+    return statistics.median(there) if there else None
+
+
+def _over(top: object, bottom: object) -> float | None:
+    above, below = number(top), number(bottom)
+    return above / below if above is not None and below else None
+
+
+def spreadsheet(groups: Sequence[Sequence[Row]]) -> str:
+    """All rows as CSV with a header; numbers are not rounded, and a cell without one is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for index, rows in enumerate(groups, start=1):
+        writer.writerows({"group": index, **_cells(row)} for row in rows)
+    return text.getvalue()
+
+
+def _cells(row: Row) -> dict[str, object]:
+    config = next(iter(row.runs.values())).run.config
+    return {
+        "label": row.label,
+        "encoding": config.encoding,
+        "options": json.dumps(config.options, sort_keys=True),
+        "seeds": " ".join(map(str, row.done)),
+        "unfinished_seeds": " ".join(map(str, row.undone)),
+        **_parts("test_accuracy", row.accuracy),
+        **_parts("difference", row.difference),
+        "difference_seeds": row.difference and row.difference.seeds,
+        **{name: getattr(row, name) for name in COLUMNS[-6:]},
+    }
+
+
+def _parts(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    return {} if estimate is None else {name: estimate.mean, f"{name}_half": estimate.half}

@@ -1,0 +1,91 @@
+"""What probes and metrics have measured, as lines to draw: means over seeds, with intervals from all encodings together."""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from ropewalk.lab.intervals import Estimate, means
+from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.reading import Entry, Found, number
+
+Lines = dict[str, dict[Any, Estimate]]
+"""By label, then by place on the axis."""
+
+
+def lines_of(group: Group, probe: str, place: Callable[[Entry], Hashable | None]) -> Lines:
+    """Accuracies of a probe at each place; several entries of a run at one place count as their mean."""
+    at: dict[Any, dict[str, list[float]]] = {}
+    for label, seeds in group.found.items():
+        for found in seeds.values():
+            for where, value in _by_place(found.probes.get(probe, []), place).items():
+                at.setdefault(where, {}).setdefault(label, []).append(value)
+    lines: Lines = {}
+    for where in sorted(at):
+        for label, estimate in means(at[where]).items():
+            lines.setdefault(label, {})[where] = estimate
+    return {label: lines[label] for label in group.found if label in lines}
+
+
+def _by_place(entries: Sequence[Entry], place: Callable[[Entry], Hashable | None]) -> dict[Any, float]:
+    at: dict[Any, list[float]] = {}
+    for entry in entries:
+        where, value = place(entry), number(entry.get("accuracy"))
+        if where is not None and value is not None:
+            at.setdefault(where, []).append(value)
+    return {where: math.fsum(values) / len(values) for where, values in at.items()}
+
+
+def of_mode(mode: str) -> Callable[[Entry], Hashable | None]:
+    """The size of an image in one mode, as (area, sides), so that sizes are in order."""
+
+    def place(entry: Entry) -> Hashable | None:
+        size = _numbers(entry.get("size"))
+        return (math.prod(size), *size) if entry.get("mode") == mode and size else None
+
+    return place
+
+
+def rho(entry: Entry) -> float | None:
+    """By how much positions are moved."""
+    return number(entry.get("rho"))
+
+
+def distance(entry: Entry) -> float | None:
+    """How far content is moved, in pixels."""
+    shift = _numbers(entry.get("shift"))
+    return round(math.hypot(*shift), 3) if shift else None
+
+
+def _numbers(value: Any) -> list[float]:
+    """A list of finite numbers, empty if it is anything else."""
+    found = [number(each) for each in value] if isinstance(value, list) else []
+    return [] if None in found else [each for each in found if each is not None]
+
+
+def frequencies(runs: Sequence[Found]) -> dict[int, list[float]]:
+    """Radians across the image of the planes of each layer, sorted, of all seeds together."""
+    layers: dict[int, list[float]] = {}
+    for found in runs:
+        for entry in found.probes.get("frequencies", []):
+            if isinstance(entry.get("layer"), int):
+                layers.setdefault(entry["layer"], []).extend(_numbers(entry.get("radians")))
+    return {layer: sorted(values) for layer, values in sorted(layers.items()) if values}
+
+
+def thinned(values: Sequence[float], most: int = 48) -> list[float]:
+    """So many at most: quantiles at equal distances, with both ends."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
+
+
+def curve(found: Found, name: str) -> dict[float, float]:
+    """What was measured after each epoch."""
+    return {record["epoch"]: record[name] for record in found.metrics if "epoch" in record and name in record}
+
+
+def mean_curve(runs: Sequence[Found], name: str) -> dict[float, float]:
+    """The mean over those runs that are done, at the epochs that all of them have."""
+    curves = [curve(found, name) for found in runs if found.accuracy is not None]
+    epochs = sorted(set.intersection(*map(set, curves))) if curves else []
+    return {epoch: math.fsum(each[epoch] for each in curves) / len(curves) for epoch in epochs}

@@ -1,0 +1,129 @@
+"""What the verbs fold, train, compare and report do. What is heavy is imported when it is asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ropewalk.lab.choose import Refusal, known, parse, refusing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ropewalk.lab.compare import Comparison
+    from ropewalk.lab.config import Config
+    from ropewalk.lab.folded import Folded
+    from ropewalk.lab.store import Run
+
+
+def settings(recipe: str, words: Sequence[str]) -> "Config":
+    """A recipe with some settings replaced, as key=value; a list of one has no comma."""
+    from ropewalk.lab.comparing.plan import OWN
+    from ropewalk.lab.config import Config
+    from ropewalk.lab.recipes import RECIPES
+
+    base, given = RECIPES[known("recipe", recipe, RECIPES)].document(), parse(words)
+    for name in given:
+        if name in OWN:
+            raise Refusal(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
+        known("setting", name, [each for each in base if each not in OWN])
+    if isinstance(said := given.get("augment"), str):
+        given["augment"] = [said] if said else []
+    with refusing():
+        return Config.of(base | given)
+
+
+def fold(path: Path, out: Path | None) -> "Folded":
+    """Fold the encoding of a run into its projections."""
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.folded import fold_run
+    from ropewalk.lab.store import Run
+
+    with ending():
+        return fold_run(Run.at(path), out)
+
+
+def train(said: str, config: "Config", runs: Path, console: "Console", trackers: tuple[str, ...] = ()) -> "Run":
+    """Train one encoding, or go on with it. What cannot be trained is refused before its folder is made."""
+    from ropewalk.lab.comparing.checks import check
+    from ropewalk.lab.comparing.plan import plan
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.processes import check_trackers, processes
+    from ropewalk.lab.progress import display
+    from ropewalk.lab.train import train
+
+    check_trackers(trackers)
+    alone = plan([said], config, runs, seeds=[config.seed], baseline=said)
+    (member,) = alone.members
+    with display(console, runs=1, epochs=config.epochs) as shown, ending():
+        if alone.left():
+            check(alone, processes=processes())
+        shown.begin(f"{member.label}, seed {member.seed}")
+        try:
+            run = train(alone.config(member), runs, watch=shown.record, trackers=trackers)
+        except KeyboardInterrupt:
+            shown.say("stopped; the same command goes on")
+            raise
+        result = run.result()  # of several processes, the first alone has written it for sure
+        shown.end("done" if result is None else f"test accuracy {100 * result['test_accuracy']:.1f} %")
+    return run
+
+
+def compare(
+    encodings: Sequence[str], config: "Config", runs: Path, seeds: int, baseline: str, console: "Console"
+) -> "Comparison":
+    """Train encodings with several seeds."""
+    from ropewalk.lab.compare import compare
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.processes import processes
+
+    processes()
+    with ending():
+        return compare(encodings, config, runs, seeds=range(seeds), baseline=baseline, console=console)
+
+
+def ended(comparison: "Comparison") -> list["Run"]:
+    """The runs of a comparison that are done."""
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.store import Run
+
+    done = [each.name for each in comparison.members if comparison.outcome(each).result is not None]
+    with ending():
+        return [Run.at(comparison.runs / name) for name in done]
+
+
+def tabulate(comparison: "Comparison", console: "Console") -> None:
+    """Print the table of a comparison."""
+    from ropewalk.lab.compare import rendered, table
+
+    console.print(rendered(table(comparison)))
+
+
+def report(runs: Sequence["Run"], out: Path, console: "Console", *, question: str = "", baseline: str = "none") -> Path:
+    """Write the page on runs, and say where it is."""
+    from ropewalk.lab.comparing.entries import entry
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.report import report
+
+    label = entry(baseline).label
+    with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), ending():
+        return report(runs, out, question=question, baseline=label)
+
+
+def found(paths: Sequence[Path]) -> list["Run"]:
+    """The runs at these places: a run's folder, a comparison's file, or a folder of runs."""
+    from ropewalk.lab.compare import Comparison
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.store import Run
+
+    runs: list[Run] = []
+    for path in paths:
+        with ending():
+            if path.is_file():
+                runs += Comparison.at(path).found()
+            elif (path / "config.json").is_file():
+                runs.append(Run.at(path))
+            else:
+                runs += [Run.at(each.parent) for each in sorted(path.glob("*/config.json"))]
+    if not runs:
+        raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json")
+    return runs

@@ -1,0 +1,283 @@
+"""Train one run, or go on with it where it was left.
+
+Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
+was killed and goes on gives the metrics of one that was not, bit by bit on a CPU, and several processes give those of one,
+to rounding.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from ropewalk.lab.augment import Augment
+from ropewalk.lab.bench.report import machine, versions
+from ropewalk.lab.building import model_of
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import Data, epoch_order, load
+from ropewalk.lab.data.folder import Folder
+from ropewalk.lab.diagnosis import broken, looking
+from ropewalk.lab.draws import seed_of
+from ropewalk.lab.evaluate import Scores, evaluate, normalised
+from ropewalk.lab.lamb import Lamb
+from ropewalk.lab.placing import moved
+from ropewalk.lab.schedule import learning_rate
+from ropewalk.lab.store import Run
+from ropewalk.models import ViT
+
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+class NotFinite(RuntimeError):
+    """A loss that is no number."""
+
+
+def train(config: Config, runs: Path, *, watch: Watch = lambda record: None, trackers: tuple[str, ...] = ()) -> Run:
+    """Train to the end, test once, and return the run. One that is done is left as it is."""
+    run = Run(runs, config)
+    if run.result() is not None:
+        return run
+    precision = "bf16" if config.precision == "bfloat16" else "no"
+    AcceleratorState._reset_state()  # another run in this process may have had another precision
+    accelerator = Accelerator(mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(run.path))
+    if accelerator.is_main_process:
+        run.hold({"machine": machine(), "versions": versions(), "processes": accelerator.num_processes})
+    accelerator.wait_for_everyone()
+    if trackers:
+        accelerator.init_trackers("ropewalk", config=_flat(config.document()))
+    try:
+        Trainer(config, run, accelerator, watch).go()
+    finally:
+        run.release()
+        if trackers:
+            accelerator.end_training()
+    return run
+
+
+class Trainer:
+    """The state of a run: weights, their average, the optimiser, and how far it is."""
+
+    def __init__(self, config: Config, run: Run, accelerator: Accelerator, watch: Watch) -> None:
+        self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
+        self.data = open_data(config).to(accelerator.device)
+        if not self.data.counts["validation"]:
+            raise ValueError(
+                f"a run needs a validation set, got none of {self.data}; raise `validation`, {config.validation}"
+            )
+        self.size = config.size or self.data.size
+        self.plain = model_of(config, size=self.size, channels=self.data.channels, classes=len(self.data.classes))
+        self.per_epoch = self.data.counts["train"] // config.batch
+        self.augment = augment_of(config, self.data)
+        self.plain.to(accelerator.device)
+        if (
+            config.compile
+        ):  # as CUDA graphs, unless processes talk to each other in between: launching takes longer than a step
+            graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
+            self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
+        self.model = accelerator.prepare(self.plain)
+        self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
+        self.average = self._averaged()
+        self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.kept = time.monotonic()
+
+    def _averaged(self) -> AveragedModel | None:
+        decay = self.config.ema
+        return (
+            None if decay is None else AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+        )
+
+    @property
+    def judged(self) -> nn.Module:
+        """What is evaluated: the moving average of the weights, if there is one."""
+        return self.model if self.average is None else self.average
+
+    def go(self) -> None:
+        """All epochs that are left, then the test set."""
+        self.resume()
+        while self.epoch < self.config.epochs:
+            record = self.one_epoch()
+            if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
+                record |= named("validation", self.scores("validation"))
+                self.keep(record)
+            self.watch(record)
+        self.finish()
+
+    def one_epoch(self) -> dict[str, Any]:
+        """One pass over the training set: the mean of its losses."""
+        start = time.perf_counter()
+        self.model.train()
+        total = torch.zeros((), device=self.accelerator.device)
+        for batch in self.data.batches("train", self.order(), epoch=self.epoch):
+            total += self.one_step(batch.images, batch.labels, batch.index)
+            self.step += 1
+        self.epoch += 1
+        loss = self.accelerator.reduce(total, "mean").item() / self.per_epoch
+        self.seconds += time.perf_counter() - start
+        if not math.isfinite(loss):
+            raise NotFinite(self.told(loss))
+        return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": self.rate(self.step - 1)}
+
+    def order(self) -> list[Tensor]:
+        """This process's share of each batch of the epoch."""
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        count, config = self.data.counts["train"], self.config
+        return epoch_order(count, config.batch, seed=config.seed, epoch=self.epoch, rank=rank, world=world)
+
+    def one_step(self, images: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        """Forward, backward, update; the loss, left on the device."""
+        config = self.config
+        torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
+        x, targets = self.augment(images, labels, index, epoch=self.epoch, classes=len(self.data.classes))
+        grid = tuple(side // config.patch for side in x.shape[2:])
+        places = moved(config, self.plain.encoding, grid, step=self.step, count=len(x))
+        places = None if places is None else places.to(x.device, non_blocking=True)
+        loss = loss_of(self.model(normalised(x, self.data), places), targets, config)
+        self.accelerator.backward(loss)
+        if config.clip is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate(self.step)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update_parameters(self.plain)
+        return loss.detach()
+
+    def told(self, loss: float) -> str:
+        """Where the loss of an epoch ceased to be a number, found by going through the steps since the checkpoint again."""
+        words = f"the loss of epoch {self.epoch} is {loss}"
+        self.epoch, self.step = 0, 0
+        self.resume()
+        kept = f"{self.run.path} keeps the state of epoch {self.epoch}"
+        with torch.compiler.set_stance("force_eager"):
+            return f"{words}: {self._retraced()}; {kept}"
+
+    def _retraced(self) -> str:
+        self.plain.train()
+        while self.epoch < self.config.epochs:
+            for batch in self.data.batches("train", self.order(), epoch=self.epoch):
+                with looking(self.plain) as seen:
+                    self.one_step(batch.images, batch.labels, batch.index)
+                if seen:
+                    return f"in step {self.step} {seen[0]} is the first layer to give numbers that are not finite"
+                if names := broken(self.plain):
+                    return f"step {self.step} made {len(names)} weights that are not finite, {names[0]} first"
+                self.step += 1
+            self.epoch += 1
+        return "it did not come again"
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        warmup, steps = round(self.config.warmup * self.per_epoch), self.config.epochs * self.per_epoch
+        return learning_rate(step, highest=self.config.learning_rate, warmup=warmup, steps=steps)
+
+    def scores(self, split: str) -> Scores:
+        """Of what is judged, on a part of the data."""
+        return evaluate(self.judged, self.data, split, self.accelerator, batch=self.config.batch)
+
+    # On disk
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
+        last, since = self.epoch == self.config.epochs, time.monotonic() - self.kept
+        if self.accelerator.is_main_process:
+            self.run.log(**record, seconds=self.seconds)
+            if last or since >= self.config.checkpoint:
+                self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds)
+                self.kept = time.monotonic()
+        self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, their average, and the state of the optimiser, by name."""
+        found = {f"model/{name}": value for name, value in self.plain.state_dict().items()}
+        if self.average is not None:
+            found |= {f"average/{name}": value for name, value in self.average.state_dict().items()}
+        for number, state in self.optimiser.state_dict()["state"].items():
+            found |= {f"optimiser/{number}/{name}": torch.as_tensor(value) for name, value in state.items()}
+        return found
+
+    def resume(self) -> None:
+        """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
+        held = self.run.load()
+        if held is None:
+            if self.accelerator.is_main_process:
+                self.run.cut(0)
+                self.run.save(self.tensors(), epoch=0, step=0, seconds=0.0)
+            self.accelerator.wait_for_everyone()
+            return
+        tensors, facts = held
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}}
+        for name, value in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = value
+        self.plain.load_state_dict(parts["model"])
+        if self.average is not None:
+            self.average.load_state_dict(parts["average"])
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in parts["optimiser"].items():
+            number, _, rest = name.partition("/")
+            state.setdefault(int(number), {})[rest] = value
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state})
+        self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
+        if self.accelerator.is_main_process:
+            self.run.cut(self.step)
+
+    def finish(self) -> None:
+        """Test, once, and write down what the run came to."""
+        result = named("test", self.scores("test")) | named("validation", self.scores("validation"))
+        count = sum(weight.numel() for weight in self.plain.parameters())
+        own = sum(weight.numel() for weight in self.plain.encoding.parameters())
+        if self.accelerator.is_main_process:
+            self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+
+def augment_of(config: Config, data: Data) -> Augment:
+    """What is done to images on the device; those of folders have had their random crop when they were read."""
+    operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
+    return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
+
+
+def open_data(config: Config) -> Data:
+    """The data of a run."""
+    names = ("root", "seed", "validation", "fraction", "size", "workers")
+    return load(config.data, **{name: getattr(config, name) for name in names})
+
+
+def optimiser_of(config: Config, model: ViT) -> torch.optim.Optimizer:
+    """AdamW or LAMB; weight decay for weights that it does not spoil."""
+    spared = model.no_weight_decay()
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [weight for name, weight in named if name not in spared], "weight_decay": config.weight_decay},
+        {"params": [weight for name, weight in named if name in spared], "weight_decay": 0.0},
+    ]
+    if config.optimiser == "lamb":
+        return Lamb(groups, lr=config.learning_rate)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
+
+
+def loss_of(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
+    """Of soft targets (B classes), smoothed."""
+    logits, classes = logits.float(), targets.shape[-1]
+    targets = targets * (1 - config.smoothing) + config.smoothing / classes
+    if config.loss == "binary":
+        return F.binary_cross_entropy_with_logits(logits, targets)
+    return F.cross_entropy(logits, targets)
+
+
+def named(split: str, scores: Scores) -> dict[str, float]:
+    """Scores under the name of what they were made on."""
+    return {f"{split}_{name}": value for name, value in scores._asdict().items()}
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What trackers take: no lists, no objects."""
+    return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}

@@ -1,0 +1,123 @@
+"""The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
+
+import dataclasses
+from pathlib import Path
+
+from ropewalk.lab import output, probing, studying
+
+
+def fold(run: str, /, *, out: str | None = None) -> int:
+    """Fold the encoding of a trained run into its weights: the same answers from mixed RoPE, at no further cost.
+
+    Args:
+        run: The folder of a run that is done.
+        out: A file for the weights, which ends in .safetensors; folded.safetensors in the run's folder by default.
+    """
+    done = studying.fold(Path(run), None if out is None else Path(out))
+    output.console().print(done.told())
+    print(done.path)
+    return 0
+
+
+def train(
+    name: str,
+    /,
+    *,
+    recipe: str = "digits",
+    set: tuple[str, ...] = (),
+    seed: int = 0,
+    runs: str = "runs",
+    track: tuple[str, ...] = (),
+) -> int:
+    """Train a model with an encoding, or go on where that was left, and test it once.
+
+    Args:
+        name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
+        recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
+            comrope.
+        set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
+        seed: Of all that is drawn.
+        runs: The folder of runs.
+        track: Trackers of accelerate that are installed, such as tensorboard or wandb.
+    """
+    config, console = dataclasses.replace(studying.settings(recipe, set), seed=seed), output.console()
+    console.print(str(studying.train(name, config, Path(runs), console, track).path))
+    return 0
+
+
+def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
+    """Probe a trained run: other resolutions, moved positions and images, shuffled patches, cost, what it learned.
+
+    Args:
+        path: The folder of a run; or that of many, or the file that `compare` wrote.
+        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost; all by
+            default. What was found before is not measured again.
+        json: Print one JSON document and nothing else.
+    """
+    probed = probing.evaluate(studying.found([Path(path)]), probes, output.console(stderr=json))
+    if json:
+        output.document(probed.found)
+    else:
+        for path in probed.found:
+            print(Path(path) / "probes.json")
+    return 1 if probed.errors else 0
+
+
+def compare(
+    encodings: tuple[str, ...],
+    /,
+    *,
+    recipe: str = "digits",
+    set: tuple[str, ...] = (),
+    seeds: int = 3,
+    baseline: str = "none",
+    also: tuple[str, ...] = ("learned-ape",),
+    runs: str = "runs",
+    probes: tuple[str, ...] = (),
+    out: str = "out/report",
+    no_report: bool = False,
+) -> int:
+    """Train encodings under the same conditions with several seeds, probe them, and report what they come to.
+
+    Args:
+        encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4.
+        recipe: Settings by name, as for `train`.
+        set: Settings that replace the recipe's, as key=value.
+        seeds: How many.
+        baseline: What others are compared with; it is trained too.
+        also: What is trained beside them in every comparison; `--also` with nothing leaves it out.
+        runs: The folder of runs. Those that are done are not trained again.
+        probes: What runs are probed for, as in `evaluate`; everything by default.
+        out: The folder for report.html.
+        no_report: Probe nothing and write no report: train, and print the table.
+    """
+    chosen, console = probing.names(probes), output.console()
+    if not no_report:
+        output.need_matplotlib()
+    every = (*encodings, *(each for each in also if each not in encodings))
+    done = studying.compare(every, studying.settings(recipe, set), Path(runs), seeds, baseline, console)
+    if not output.first():
+        return done.code
+    missed = [] if no_report else probing.probe_all(studying.ended(done), chosen, console).errors
+    studying.tabulate(done, console)
+    print(done.path)
+    if not no_report:
+        print(studying.report(studying.found([done.path]), Path(out), console, baseline=done.baseline))
+    return 1 if missed else done.code
+
+
+def report(
+    paths: tuple[str, ...] = ("runs",), /, *, out: str = "out/report", question: str = "", baseline: str = "none"
+) -> int:
+    """Write one page on runs: what was asked, held equal and found, with figures; and a table as CSV.
+
+    Args:
+        paths: Folders of runs, or of many, or the file that `compare` wrote.
+        out: The folder for report.html.
+        question: What was asked, in a sentence.
+        baseline: What others are compared with.
+    """
+    output.need_matplotlib()
+    runs = studying.found([Path(path) for path in paths])
+    print(studying.report(runs, Path(out), output.console(stderr=True), question=question, baseline=baseline))
+    return 0

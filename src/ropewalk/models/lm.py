@@ -1,0 +1,160 @@
+"""A plain decoder with any positional encoding of sequences, for text.
+
+    lm = LM(256, encoding="rope", width=384, depth=6, heads=6)
+    logits = lm(tokens)  # (B N vocabulary), all places at once
+
+    cache = lm.cache()
+    logits = lm(tokens[:, :100], cache=cache)  # or in pieces: what was seen is kept
+    logits = lm(tokens[:, 100:101], cache=cache)
+
+As in LLaMA: a norm before each branch, a gated perceptron, no biases, heads of keys and values that queries share.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ropewalk.attention import attend
+from ropewalk.code import Code
+from ropewalk.encoding import Encoding, positive
+from ropewalk.factory import create
+
+
+@dataclass
+class Cache:
+    """What was seen: positions (M,) or (B, M), and for each layer keys, turned already, and values (B h M D)."""
+
+    positions: Tensor | None = None
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return 0 if self.positions is None else self.positions.shape[-1]
+
+    def place(self, positions: Tensor) -> Tensor:
+        """Positions of all that was seen, these last."""
+        self.positions = positions if self.positions is None else torch.cat([self.positions, positions], dim=-1)
+        return self.positions
+
+    def hold(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of all that was seen by a layer, these last."""
+        if layer == len(self.keys):
+            self.keys.append(k)
+            self.values.append(v)
+        else:
+            self.keys[layer] = torch.cat([self.keys[layer], k], dim=2)
+            self.values[layer] = torch.cat([self.values[layer], v], dim=2)
+        return self.keys[layer], self.values[layer]
+
+
+class LM(nn.Module):
+    """Tokens, blocks, the next token.
+
+    vocabulary  How many tokens there are; 256 for bytes.
+    encoding    The name of an encoding of sequences, with its `options`.
+    kv_heads    Heads of keys and values, which divide `heads`; as many by default.
+    hidden      The width of the perceptron; 8/3 of the model's by default, rounded up to a multiple of 32.
+    length      Of the sequences in training, for encodings that ask for it.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int = 256,
+        *,
+        encoding: str = "rope",
+        options: Mapping[str, Any] | None = None,
+        width: int = 384,
+        depth: int = 6,
+        heads: int = 6,
+        kv_heads: int | None = None,
+        hidden: int | None = None,
+        length: int | None = None,
+    ) -> None:
+        super().__init__()
+        kv_heads = heads if kv_heads is None else positive("kv_heads", kv_heads)
+        if width % positive("heads", heads) or heads % kv_heads:
+            raise ValueError(f"heads must divide width and kv_heads divide heads, got {width}, {heads} and {kv_heads}")
+        shape: dict[str, Any] = {"head_dim": width // heads, "heads": heads, "kv_heads": kv_heads, "axes": 1, "layers": depth}
+        size = {} if length is None else {"size": (length,)}
+        self.encoding = create(encoding, **{**shape, **size, **(options or {})})
+        self.embed = nn.Embedding(vocabulary, width)
+        hidden = -(-8 * width // 96) * 32 if hidden is None else positive("hidden", hidden)
+        self.blocks = nn.ModuleList(Block(width, heads, kv_heads, hidden) for _ in range(positive("depth", depth)))
+        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Normal weights of deviation 0.02, those that end a branch less by the root of twice the depth."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.RMSNorm | Encoding):
+                module.reset_parameters()
+        for block in self.blocks:
+            for last in (block.proj, block.down):
+                nn.init.normal_(last.weight, std=0.02 / (2 * len(self.blocks)) ** 0.5)  # type: ignore[union-attr, arg-type]
+
+    def cache(self) -> Cache:
+        """Room for what is seen piece by piece."""
+        return Cache()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        *,
+        cache: Cache | None = None,
+        mask: Tensor | None = None,
+        last: int | None = None,
+    ) -> Tensor:
+        """Logits (B N vocabulary) of tokens (B N), which see themselves and what came before.
+
+        positions  Of the tokens, (N,) or (B, N); by default they go on from the cache, or from 0.
+        cache      What was seen before; it takes these tokens in.
+        mask       True where a query may look, (B, 1, N, M) or what broadcasts to it, for padding, windows and packed
+                   sequences; never beyond what came before.
+        last       Logits of so many last tokens alone.
+        """
+        if positions is None:
+            begun = 0 if cache is None else len(cache)
+            positions = torch.arange(begun, begun + tokens.shape[1], device=tokens.device)
+        own = self.encoding(positions)
+        seen = positions if cache is None else cache.place(positions)
+        whole = own if seen is positions else self.encoding(positions, seen)
+        x = own.tokens(self.embed(tokens))
+        for layer, (block, mine, all_) in enumerate(zip(self.blocks, own.unbind(), whole.unbind(), strict=True)):
+            x = block(x, mine, all_, layer, cache, mask)
+        return self.head(self.norm(x if last is None else x[:, -last:]))  # type: ignore[no-any-return]
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that weight decay would spoil: those of the encoding, of embeddings and norms."""
+        encoding = {f"encoding.{name}" for name, _ in self.encoding.named_parameters()}
+        return encoding | {"embed.weight"} | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
+
+
+class Block(nn.Module):
+    """Attention to what came before and a gated perceptron, each after a norm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int, kv_heads: int, hidden: int) -> None:
+        super().__init__()
+        self.sizes = (heads, kv_heads, kv_heads)
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * (width // heads), bias=False)
+        self.proj = nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(
+        self, x: Tensor, own: Code, whole: Code, layer: int, cache: Cache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """`own` turns these tokens' q and k; `whole` scores them against all that was seen."""
+        q, k, v = own.qkv(self.qkv(self.norm1(x)).unflatten(-1, (sum(self.sizes), -1)), self.sizes[0])
+        if cache is not None:
+            k, v = cache.hold(layer, k, v)
+        x = x + self.proj(attend(q, k, v, whole, mask=mask, causal=True, turned=True).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))

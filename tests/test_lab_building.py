@@ -1,0 +1,78 @@
+"""Models of runs: one span for all encodings, the same weights but for the encoding's, positions moved alike."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.lab.building import fastest, model_of
+from ropewalk.lab.config import Config
+from ropewalk.lab.placing import in_coordinates, moved
+from ropewalk.lab.schedule import learning_rate
+
+SMALL = Config(patch=2, width=48, depth=2, heads=2, ratio=2.0)
+DATA = {"size": (6, 10), "channels": 1, "classes": 3}
+ROTARY = [name for name in rw.names() if name not in ("rope", "xpos", "mrope") and not name.endswith(("bias", "ape"))]
+ROTARY = [name for name in ROTARY if name not in ("alibi", "none", "sincos", "transformer-xl")]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ROTARY)
+def test_every_encoding_gets_the_span(name, seed):
+    model = model_of(replace(SMALL, encoding=name, span=5.0, seed=seed), **DATA)
+    assert fastest(model.encoding) == pytest.approx(5.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["none", "learned-ape", "alibi"])
+def test_what_does_not_turn_has_no_span(name):
+    model = model_of(replace(SMALL, encoding=name, span=5.0, options={"axes": 2} if name == "alibi" else {}), **DATA)
+    assert model.encoding.name == name
+
+
+def test_weights_are_the_same_for_every_encoding():
+    states = [model_of(replace(SMALL, encoding=name), **DATA).state_dict() for name in ("none", "axial", "uniform")]
+    for other in states[1:]:
+        assert all(torch.equal(value, other[name]) for name, value in states[0].items())
+    other = model_of(replace(SMALL, encoding="none", seed=1), **DATA).state_dict()
+    assert not torch.equal(other["head.weight"], states[0]["head.weight"])
+
+
+def test_positions_move_by_the_same_parts_of_a_patch():
+    config = replace(SMALL, perturb=1.0, shift=0.5, rescale=1.5)
+    found = {}
+    for name in ("mixed", "spherical", "comrope-ld", "liere"):
+        encoding = rw.create(name, head_dim=12, size=(3, 5))
+        p, whole = moved(config, encoding, (3, 5), step=7, count=4), encoding.grid(3, 5)
+        step = (whole[-1] - whole[0]) / torch.tensor([2.0, 4.0])
+        found[name] = (p - whole) / step
+    for other in found.values():
+        torch.testing.assert_close(other, found["mixed"], rtol=0, atol=1e-5)
+    assert found["mixed"].abs().max() > 0.1
+    assert moved(SMALL, rw.create("mixed", head_dim=12), (3, 5), step=0, count=4) is None
+
+
+def test_positions_are_drawn_once_a_step_or_for_each_sample():
+    encoding, grid = rw.create("mixed", head_dim=12, size=(3, 5)), (3, 5)
+    one, two = (moved(replace(SMALL, perturb=1.0), encoding, grid, step=step, count=4) for step in (1, 2))
+    assert one.shape == (15, 2)
+    assert not torch.equal(one, two)
+    assert torch.equal(one, moved(replace(SMALL, perturb=1.0), encoding, grid, step=1, count=8))
+    each = moved(replace(SMALL, perturb=1.0, per_sample=True), encoding, grid, step=1, count=4)
+    assert each.shape == (4, 15, 2)
+    assert not torch.equal(each[0], each[1])
+
+
+@pytest.mark.parametrize("coordinates", rw.positions.CONVENTIONS)
+def test_patches_in_every_convention(coordinates):
+    encoding = rw.create("mixed", head_dim=12, size=(3, 5), coordinates=coordinates)
+    patches = rw.positions.grid(3, 5, coordinates="index")
+    torch.testing.assert_close(in_coordinates(encoding, (3, 5), patches), encoding.grid(3, 5))
+
+
+def test_the_rate_rises_and_falls():
+    rates = [learning_rate(step, highest=2.0, warmup=4, steps=12) for step in range(13)]
+    assert rates[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert rates[8] == pytest.approx(1.0)
+    assert rates[12] == pytest.approx(0.0)
+    assert rates[4:] == sorted(rates[4:], reverse=True)

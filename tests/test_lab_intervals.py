@@ -1,0 +1,111 @@
+"""Intervals against scipy's, and by simulation."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ropewalk.lab.intervals import differences, means, quantile
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 15, 40, 301])
+def test_quantiles_are_student_s(freedom):
+    assert quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
+    assert quantile(freedom, 0.5) == pytest.approx(stats.t.ppf(0.75, freedom), rel=1e-9)
+
+
+def test_one_encoding_has_the_usual_interval():
+    values = [0.71, 0.75, 0.7, 0.73]
+    low, high = stats.t.interval(0.95, 3, loc=sum(values) / 4, scale=stats.sem(values))
+    found = means({"a": values})["a"]
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
+    assert found.seeds == 4
+
+
+def test_variance_is_pooled():
+    found = means({"a": [1.0, 3.0], "b": [10.0, 10.0, 10.0]})
+    deviation = math.sqrt(2.0 / 3)
+    assert found["a"].half == pytest.approx(stats.t.ppf(0.975, 3) * deviation / math.sqrt(2))
+    assert found["b"].half == pytest.approx(stats.t.ppf(0.975, 3) * deviation / math.sqrt(3))
+
+
+def test_one_seed_tells_no_interval():
+    assert means({"a": [0.5], "b": [0.6]})["a"] == (0.5, None, 1)
+
+
+def test_what_seeds_share_cancels_in_differences():
+    shared = {0: 0.0, 1: 5.0, 2: -5.0}
+    found = {
+        "base": {seed: 1 + shift for seed, shift in shared.items()},
+        "other": {seed: 1.5 + shift + 0.01 * seed for seed, shift in shared.items()},
+        "few": {1: 7.0},
+        "none": {7: 1.0},
+    }
+    apart = differences(found, "base")
+    assert apart.keys() == {"other", "few"}
+    assert apart["other"].mean == pytest.approx(0.51)
+    assert apart["other"].half < 0.1 < means({name: list(values.values()) for name, values in found.items()})["other"].half
+    assert apart["few"] == pytest.approx((1.0, apart["other"].half * math.sqrt(3), 1))
+
+
+def test_differences_are_of_a_design_in_blocks():
+    found = {"base": {0: 1.0, 1: 2.0, 2: 4.0}, "a": {0: 2.0, 1: 2.5, 2: 6.0}, "b": {0: 0.0, 1: 2.0, 2: 2.5}}
+    y = np.array([list(values.values()) for values in found.values()])
+    left = y - y.mean(0) - y.mean(1, keepdims=True) + y.mean()
+    half = stats.t.ppf(1 - 0.025 / 2, 4) * math.sqrt(2 * (left**2).sum() / 4 / 3)  # two differences, which hold at once
+    assert differences(found, "base") == {
+        "a": pytest.approx((3.5 / 3, half, 3)),
+        "b": pytest.approx((-2.5 / 3, half, 3)),
+    }
+
+
+def test_one_difference_has_the_interval_of_student_s_paired_test():
+    found = {"base": {0: 1.0, 1: 2.0, 2: 4.0}, "a": {0: 2.0, 1: 2.5, 2: 6.0}}
+    apart = differences(found, "base")["a"]
+    low, high = stats.ttest_rel(list(found["a"].values()), list(found["base"].values())).confidence_interval(0.95)
+    assert (apart.mean - apart.half, apart.mean + apart.half) == pytest.approx((low, high))
+
+
+def test_seeds_that_some_lack_still_tell_of_the_variance():
+    whole = {
+        name: {seed: float((7 * i + 3 * seed * seed + i * seed) % 5) for seed in range(4)} for i, name in enumerate("xyz")
+    }
+    gaps = {**whole, "y": {0: whole["y"][0], 2: whole["y"][2]}, "w": {9: 3.0}}
+    apart = differences(gaps, "x")
+    assert [(name, each.seeds) for name, each in apart.items()] == [("y", 2), ("z", 4)]
+    assert apart["y"].mean == pytest.approx((whole["y"][0] - whole["x"][0] + whole["y"][2] - whole["x"][2]) / 2)
+    assert apart["y"].half == pytest.approx(apart["z"].half * math.sqrt(2))
+    cells = [(name, seed) for name, values in gaps.items() if name != "w" for seed in values]
+    design = np.array([[name == "y", name == "z", *(seed == each for each in range(4))] for name, seed in cells], float)
+    _, squares, rank, _ = np.linalg.lstsq(design, np.array([gaps[name][seed] for name, seed in cells]), rcond=None)
+    freedom = len(cells) - rank
+    assert apart["z"].half == pytest.approx(stats.t.ppf(1 - 0.025 / 2, freedom) * math.sqrt(2 * squares[0] / freedom / 4))
+
+
+def test_differences_of_one_seed_have_no_interval():
+    assert differences({"base": {0: 1.0}, "a": {0: 2.0}, "b": {0: 0.5}}, "base") == {
+        "a": (1.0, None, 1),
+        "b": (-0.5, None, 1),
+    }
+    assert differences({"base": {0: 1.0}}, "base") == {}
+
+
+def test_all_differences_hold_at_once():
+    draw, wrong, one = random.Random(0), 0, 0
+    for _ in range(1500):
+        shared = {seed: draw.gauss(0, 3) for seed in range(2)}
+        found = {name: {seed: draw.gauss(0, 1) + shared[seed] for seed in shared} for name in "abcdefgh"}
+        apart = [abs(each.mean) > each.half for each in differences(found, "a").values()]
+        wrong, one = wrong + any(apart), one + apart[0]
+    assert 0.02 < wrong / 1500 < 0.05  # Bonferroni's inequality is not sharp where all share a baseline
+    assert one / 1500 < 0.02
+
+
+def test_intervals_hold_what_they_say():
+    draw, inside = random.Random(0), 0
+    for _ in range(2000):
+        found = means({name: [draw.gauss(place, 1) for _ in range(3)] for name, place in (("a", 0), ("b", 4), ("c", 9))})
+        inside += abs(found["b"].mean - 4) < found["b"].half
+    assert inside / 2000 == pytest.approx(0.95, abs=0.015)

@@ -1,0 +1,696 @@
+"""Reports: their numbers are those of the files, nothing is fetched or run, and what is missing or hostile stops nothing."""
+
+import csv
+import json
+import math
+import re
+import shlex
+import sys
+import types
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.config import ELSEWHERE, Config
+from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.report import report
+from ropewalk.lab.report.commands import again, command
+from ropewalk.lab.report.conclusions import conclude
+from ropewalk.lab.report.gather import groups_of
+from ropewalk.lab.report.rows import rows_of
+from ropewalk.lab.report.series import distance, frequencies, lines_of, of_mode, rho, thinned
+from ropewalk.lab.report.settings import AREAS
+from ropewalk.lab.report.styles import DARK, LIGHT, PALETTE, PLAIN, styles_of
+from ropewalk.lab.report.words import percent, points
+from ropewalk.lab.store import Run, write
+from ropewalk.lab.studying import settings
+
+BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
+ENCODINGS = {"none": {}, "learned-ape": {}, "mixed": {}, "liere": {"block": 4}}
+LEVEL = {"none": 0.40, "learned-ape": 0.55, "mixed": 0.45, "liere": 0.60}
+NASTY = """<script>alert(1)</script>"'&--><!-- $x_1$ </style></svg>"""
+
+
+class Page(HTMLParser):
+    """All tags with their attributes, and the words; tags that close what was not opened are an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+    def all(self, tag, **wanted):
+        return [found for name, found in self.tags if name == tag and wanted.items() <= found.items()]
+
+
+def made(runs, config, *, accuracy=None, metrics=True, probes=None, **result):
+    """The folder of a run as training leaves it."""
+    run = Run(runs, config)
+    run.hold({"machine": {"device": "CPU"}, "versions": {"torch": "9.9"}})
+    run.release()
+    if metrics:
+        for epoch in range(1, config.epochs + 1):
+            run.log(step=5 * epoch, epoch=epoch, loss=2.0 / epoch, validation_accuracy=0.1 * epoch, seconds=0.5 * epoch)
+    if accuracy is not None:
+        numbers = {"seconds": 1.5, "parameters": 38_000, "encoding_parameters": 96, **result}
+        run.finish(test_accuracy=accuracy, test_loss=1.0, validation_accuracy=accuracy, **numbers)
+    if probes is not None:
+        write(run.path / "probes.json", probes)
+    return run
+
+
+def probed(accuracy):
+    """All probes, made up."""
+    sizes = [([6, 10], -0.1), ([8, 8], 0.0), ([12, 20], -0.2)]
+    return {
+        "resolution": [
+            {"mode": mode, "size": size, "accuracy": accuracy + less - 0.05 * (mode == "rescale"), "loss": 1.0}
+            for mode in ("extrapolate", "rescale")
+            for size, less in sizes
+        ],
+        "offset": [{"rho": r, "accuracy": accuracy - 0.01 * r, "draws": 3} for r in (0, 0.5, 8)],
+        "translation": [{"shift": s, "accuracy": accuracy - 0.1 * abs(sum(s))} for s in ([0, 0], [0, 1], [-1, 0], [2, 0])],
+        "shuffle": [{"accuracy": 0.2, "draws": 3}],
+        "reached": [{"accuracy": 0.2, "step": 10}, {"accuracy": 0.9, "step": None}],
+        "frequencies": [{"layer": i, "radians": [0.0, 0.5, 3.0, 30.0]} for i in range(2)],
+        "equivariance": [{"layer": 0, "axis": "row", "expected": 0.1, "worst": 0.25}],
+        "cost": [{"images_per_second": 8000.0, "without_encoding": 10000.0, "peak_bytes": 3 * 2**20}],
+        "refused": [
+            {"probe": "waves", "why": "they do not commute"},
+            {"probe": "shuffle", "why": "they do not commute"},
+            {"probe": "offset", "rho": 4, "why": "too far"},
+            {"probe": "offset", "rho": 8, "why": "still further"},
+        ],
+    }
+
+
+def score(name, seed):
+    return LEVEL[name] + 0.01 * ((7 * seed + len(name)) % 5 - 2)
+
+
+def many(runs, *, seeds=(0, 1, 2), base=BASE, **more):
+    return [
+        made(runs, replace(base, encoding=name, options=options, seed=seed), accuracy=score(name, seed), **more)
+        for seed in seeds
+        for name, options in ENCODINGS.items()
+    ]
+
+
+@pytest.fixture
+def no_patterns(monkeypatch):
+    """The package that opens weights is not there."""
+    monkeypatch.setitem(sys.modules, "ropewalk.lab.probes", None)
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    """Attention patterns need no weights."""
+    monkeypatch.setitem(sys.modules, "ropewalk.lab.probes", without_weights())
+
+
+def without_weights():
+    """A package that makes patterns up."""
+    there = types.ModuleType("ropewalk.lab.probes")
+    there.patterns = lambda run, layers: {i: np.arange(1.0, 31).reshape(2, 3, 5) / 30 for i in layers}
+    return there
+
+
+def read(path):
+    return Page(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A report of everything: its page, its folder, and the runs."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ropewalk.lab.probes", without_weights())
+        runs = many(folder / "runs", probes=probed(0.5))
+        path = report(runs, folder / "out", question="Which?")
+    return read(path), folder / "out", runs
+
+
+def cells(out):
+    """The rows of a spreadsheet."""
+    return list(csv.DictReader((out / "report.csv").read_text().splitlines()))
+
+
+def by_hand():
+    """Accuracies by label and seed."""
+    labels = {name: "liere:block=4" if name == "liere" else name for name in ENCODINGS}
+    return {labels[name]: {seed: score(name, seed) for seed in range(3)} for name in ENCODINGS}
+
+
+# The page
+
+
+def test_a_page_is_one_whole_file(whole):
+    page, out, _ = whole
+    assert page.all("html", lang="en")
+    assert page.all("meta", charset="utf-8")
+    assert "width=device-width" in page.all("meta", name="viewport")[0]["content"]
+    assert page.text.count("Which?") == 2  # the title and the heading
+    assert [tag for tag, _ in page.tags].count("h1") == 1
+    style = (out / "report.html").read_text().partition("<style>")[2].partition("</style>")[0]
+    assert "prefers-color-scheme:dark" in style
+    assert "overflow-x:auto" in style
+    assert not {"script", "link", "iframe", "img", "object"} & {tag for tag, _ in page.tags}
+
+
+def test_nothing_is_fetched(whole):
+    page, out, _ = whole
+    text = (out / "report.html").read_text()
+    for tag, attributes in page.tags:
+        for name, value in attributes.items():
+            if "://" in (value or ""):
+                assert (tag, name) == ("a", "href")
+    assert page.all("a", href="https://arxiv.org/abs/2403.13298")
+    assert "@import" not in text
+    assert set(re.findall(r"url\(([^)]*)\)", text)) <= {f"#{found['id']}" for found in page.all("clippath")}
+    assert "default-src 'none'" in page.all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
+
+
+def test_ids_are_there_once_and_links_lead_somewhere(whole):
+    page, _, _ = whole
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    inside = [found["href"][1:] for found in page.all("a") if found["href"].startswith("#")]
+    assert len(inside) > 9
+    assert set(inside) <= set(ids)
+    uses = {attributes["xlink:href"][1:] for tag, attributes in page.tags if tag == "use"}
+    assert uses
+    assert uses <= set(ids)
+
+
+def test_every_figure_has_words(whole):
+    page, out, _ = whole
+    plots = page.all("svg", **{"class": "plot"})
+    assert len(plots) == len(list((out / "figures").glob("*.png"))) == 2 + 2 + 2 + 1 + 1 + 4 + 4 + 1
+    assert all(found["role"] == "img" and len(found["aria-label"]) > 20 for found in plots)
+    assert [tag for tag, _ in page.tags].count("figcaption") == len(page.all("figure")) == 8
+    mean = means({label: list(seeds.values()) for label, seeds in by_hand().items()})["mixed"]
+    assert f"mixed {percent(mean)}" in plots[0]["aria-label"]
+
+
+def test_words_in_figures_are_large_enough(whole):
+    _, out, _ = whole
+    sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", (out / "report.html").read_text())}
+    assert sizes
+    assert min(sizes) >= 8.6  # points of a figure of 288, which a phone shows in 268: 8 are left
+
+
+def test_figures_have_colours_of_both_themes(whole):
+    _, out, _ = whole
+    svgs = re.findall(r"<svg.*?</svg>", (out / "report.html").read_text(), flags=re.DOTALL)
+    colours = set(re.findall(r"(?:fill|stroke): ?([^;\"]+)", " ".join(svgs)))
+    assert {"var(--ink)", "var(--faint)", "var(--line)", "var(--base)", "var(--c0)"} <= colours
+    assert not [colour for colour in colours if colour.startswith("#")]
+
+
+def test_pngs_are_pictures(whole):
+    _, out, _ = whole
+    for path in (out / "figures").glob("*.png"):
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert path.stat().st_size > 2000
+
+
+# The numbers
+
+
+def test_numbers_are_those_of_the_files(whole):
+    page, _, _ = whole
+    found = by_hand()
+    mean = means({label: list(seeds.values()) for label, seeds in found.items()})
+    apart = differences(found, "none")
+    for label, estimate in mean.items():
+        assert percent(estimate) in page.text
+        assert label == "none" or points(apart[label]) in page.text
+    # Once more without the functions that are judged: three seeds, eight degrees of freedom, of which t is 2.306.
+    squares = [(y - sum(s.values()) / 3) ** 2 for s in found.values() for y in s.values()]
+    half = 2.306 * math.sqrt(sum(squares) / 8 / 3)
+    assert mean["mixed"].half == pytest.approx(half, rel=1e-4)
+
+
+def test_the_spreadsheet_reads_back(whole):
+    _, out, _ = whole
+    rows = {row["label"]: row for row in cells(out)}
+    found = by_hand()
+    assert rows.keys() == found.keys()
+    mean, apart = means({k: list(v.values()) for k, v in found.items()}), differences(found, "none")
+    for label, row in rows.items():
+        assert float(row["test_accuracy"]) == mean[label].mean
+        assert float(row["test_accuracy_half"]) == mean[label].half
+        assert row["seeds"] == "0 1 2"
+        assert float(row["inference_ratio"]) == 1.25
+        assert float(row["peak_bytes"]) == 3 * 2**20
+        if label != "none":
+            assert (float(row["difference"]), float(row["difference_half"])) == apart[label][:2]
+    assert rows["none"]["difference"] == ""
+    assert json.loads(rows["liere:block=4"]["options"]) == {"block": 4}
+
+
+def test_probes_are_means_over_seeds(tmp_path):
+    first = probed(0.5) | {"offset": [{"rho": 1, "accuracy": 0.2}, {"rho": 1, "accuracy": 0.4}]}
+    runs = [made(tmp_path, BASE, accuracy=0.5, probes=first)]
+    runs.append(made(tmp_path, replace(BASE, seed=1), accuracy=0.5, probes={"offset": [{"rho": 1, "accuracy": 0.7}]}))
+    (group,) = groups_of(runs)
+    (found,) = lines_of(group, "offset", rho)["mixed"].values()
+    assert found.mean == pytest.approx(0.5)
+    assert found.half == pytest.approx(12.706 * math.sqrt(0.08) / math.sqrt(2), rel=1e-3)
+    places = lines_of(group, "resolution", of_mode("rescale"))["mixed"]
+    assert {where[1:]: round(each.mean, 6) for where, each in places.items()} == {
+        (6, 10): 0.35,
+        (8, 8): 0.45,
+        (12, 20): 0.25,
+    }
+    far = lines_of(group, "translation", distance)["mixed"]
+    assert {where: round(each.mean, 6) for where, each in far.items()} == {0.0: 0.5, 1.0: 0.4, 2.0: 0.3}
+    assert frequencies(group.runs) == {0: [0.0, 0.5, 3.0, 30.0], 1: [0.0, 0.5, 3.0, 30.0]}
+
+
+def test_many_frequencies_are_thinned_to_quantiles():
+    assert thinned([1.0, 2.0], 5) == [1.0, 2.0]
+    assert thinned([float(i) for i in range(101)], 5) == [0.0, 25.0, 50.0, 75.0, 100.0]
+
+
+def test_single_numbers_are_told(whole):
+    page, _, _ = whole
+    assert "Accuracy, patches shuffled" in page.text
+    assert "Steps to 20 %" in page.text
+    assert "Steps to 90 %" not in page.text
+    assert "0.25" in page.text
+    assert page.text.count("mixed, waves and shuffle: they do not commute.") == 1
+    assert "mixed, offset: too far." in page.text
+
+
+def test_it_is_said_what_was_held_equal(whole):
+    page, _, runs = whole
+    named = [name for names in AREAS.values() for name in names]
+    assert sorted(named) == sorted(set(BASE.document()) - {"encoding", "options", "seed", *ELSEWHERE})
+    assert "width 24" in page.text
+    assert "size that of the data" in page.text
+    assert "span each encoding's own" in page.text
+    assert "All ran on CPU, torch 9.9." in page.text
+    assert f"All {len(runs)} runs share these settings" in page.text
+
+
+# What can be concluded
+
+
+def concluded(scores, tmp_path, baseline="none", **base):
+    runs = [
+        made(tmp_path, replace(BASE, encoding=name, seed=seed, **base), accuracy=value, metrics=False)
+        for name, values in scores.items()
+        for seed, value in values.items()
+    ]
+    (group,) = groups_of(runs)
+    found = conclude(group, rows_of(group, baseline), baseline)
+    return " ".join(found.shown), " ".join(found.open)
+
+
+def test_differences_beyond_their_intervals_are_concluded(tmp_path):
+    scores = {
+        "none": {0: 0.50, 1: 0.52, 2: 0.51},
+        "mixed": {0: 0.60, 1: 0.63, 2: 0.61},
+        "axial": {0: 0.51, 1: 0.51, 2: 0.52},
+        "sincos": {0: 0.40, 1: 0.41, 2: 0.42},
+    }
+    shown, left = concluded(scores, tmp_path)
+    assert "The highest mean is that of mixed, 61.3" in shown
+    assert "Above none by more than its interval: mixed (+10.3 ± " in shown
+    assert "Below none by more than its interval: sincos (−10.0 ± " in shown
+    assert "axial" not in shown
+    assert "Not told apart from none: axial (+0.3 ± " in left
+    assert "3 seeds of each encoding, the variance between seeds is pooled over 4 encodings (8 degrees of freedom)" in left
+    assert "3 encodings are compared with one at once: intervals of differences are widened" in left
+    assert "So few seeds" in left
+    assert "digits, which is small (1,797 images" in left
+
+
+def test_noise_is_not_concluded(tmp_path):
+    shown, left = concluded({"none": {0: 0.4, 1: 0.6}, "mixed": {0: 0.65, 1: 0.45}}, tmp_path)
+    assert "No difference to none exceeds its interval." in shown
+    assert "The highest mean is that of mixed, 55.0 ± 43.0 %, but it is not told apart from none." in shown
+    assert "compared with one at once" not in left
+    assert "Not told apart from none: mixed" in left
+
+
+def test_one_seed_has_no_interval(tmp_path, no_patterns):
+    shown, left = concluded({"none": {0: 0.4}, "mixed": {0: 0.9}}, tmp_path)
+    assert "more than" not in shown
+    assert "one seed of each does not tell whether it would be highest again" in shown
+    assert "one seed of each encoding, so that there are no intervals" in left
+    page = read(report([Run.at(path) for path in tmp_path.iterdir()], tmp_path / "out"))
+    assert "90.0 %" in page.text
+    assert "90.0 ±" not in page.text
+    assert "+50.0" in page.text
+    assert "told apart" not in page.text
+    assert "There is one seed of each, so that there are no intervals. Small" in page.text
+
+
+def test_seeds_that_only_one_has_are_told(tmp_path):
+    shown, left = concluded({"none": {0: 0.4, 1: 0.41}, "mixed": {2: 0.9}}, tmp_path)
+    assert "No seed is shared by none and mixed" in left
+    assert "Of mixed there is one seed" in left
+    assert "1 to 2 seeds" in left
+    assert "Above" not in shown
+
+
+def test_without_the_baseline_there_are_no_differences(tmp_path):
+    shown, left = concluded({"axial": {0: 0.4, 1: 0.41}, "mixed": {0: 0.9, 1: 0.91}}, tmp_path, fraction=0.25)
+    assert "No run of the baseline, none, is done" in left
+    assert "Above" not in shown
+    assert "25 % of what is left for training is used" in left
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ""),
+        ({"pool": "class"}, "a class token"),
+        ({"registers": 1}, "1 register"),
+        ({"pool": "class", "registers": 4}, "a class token and 4 registers"),
+    ],
+)
+def test_tokens_without_a_position_are_told(tmp_path, no_patterns, settings, words):
+    run = made(tmp_path / "runs", replace(BASE, **settings), accuracy=0.5, probes=probed(0.5))
+    page = read(report([run], tmp_path / "out"))
+    assert ("Encodings that see only differences of positions do not notice." in page.text) == (not words)
+    assert (f"These models have {words}, which stays where it is" in page.text) == bool(words)
+    assert (f"All models have {words}, without a position." in page.text) == bool(words)
+
+
+def test_spans_and_sizes_are_told(tmp_path):
+    _, own = concluded({"none": {0: 0.4}}, tmp_path / "a")
+    _, equal = concluded({"none": {0: 0.4}}, tmp_path / "b", span=6.5)
+    assert "Spans are not equal" in own
+    assert "Spans are equal: the fastest channel" in equal
+    assert "begins with 6.5 radians" in equal
+    assert "numbers of their own" not in own
+    runs = [made(tmp_path / "c", BASE, accuracy=0.5, encoding_parameters=1900)]
+    runs.append(made(tmp_path / "c", replace(BASE, encoding="none"), accuracy=0.5, encoding_parameters=0))
+    (group,) = groups_of(runs)
+    told = " ".join(conclude(group, rows_of(group, "none"), "none").open)
+    assert "Encodings learn from 0 to 1,900 numbers of their own, up to 5 % of a model." in told
+
+
+# What is not there
+
+
+def test_a_folder_of_settings_alone_is_enough(tmp_path, no_patterns):
+    run = made(tmp_path / "runs", BASE, metrics=False)
+    (run.path / "environment.json").unlink()
+    page = read(report([run], tmp_path / "out"))
+    assert "No run is done, so that nothing can be concluded." in page.text
+    assert "mixed, seed 0 (not finished: 0 of 3 epochs)" in page.text
+    assert "do not say what machine" in page.text
+    for name in ("resolution", "offset", "translation", "frequencies"):
+        assert f"No run was probed for {name}." in page.text
+    assert "No run has metrics" in page.text
+    assert "Attention patterns are not drawn" in page.text
+    assert not page.all("figure")
+    assert not (tmp_path / "out" / "figures").exists()
+
+
+def test_no_runs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one run, got none"):
+        report([], tmp_path)
+
+
+def test_failed_runs_are_told_and_left_out(tmp_path, no_patterns):
+    runs = many(tmp_path / "runs", metrics=False)
+    gone = made(tmp_path / "runs", replace(BASE, seed=3), metrics=False)
+    (gone.path / "failed.txt").write_text("NotFinite: the loss of epoch 2 is nan\n")
+    done = runs[2]
+    (done.path / "failed.txt").write_text("an attempt before the one that went well")
+    page = read(report([*runs, gone], tmp_path / "out"))
+    assert "mixed, seed 3 (failed: NotFinite: the loss of epoch 2 is nan)" in page.text
+    assert "3 of 4" in page.text
+    assert "an attempt before" not in page.text
+    rows = {row["label"]: row for row in cells(tmp_path / "out")}
+    assert rows["mixed"]["unfinished_seeds"] == "3"
+    assert float(rows["mixed"]["test_accuracy"]) == means({"m": [score("mixed", seed) for seed in range(3)]})["m"].mean
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"test_accuracy": NaN}', '{"test_accuracy": "0.9"}', '{"test_loss": 1.0}', "\xff"]
+)
+def test_results_that_are_none_are_told(tmp_path, no_patterns, text):
+    run = made(tmp_path / "runs", BASE, metrics=False)
+    (run.path / "result.json").write_text(text, encoding="latin-1")
+    page = read(report([run], tmp_path / "out"))
+    assert "failed: its result.json has no test accuracy that is a number" in page.text
+    assert str(tmp_path) not in page.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]x", "[3]", '{"offset": 3}', '{"offset": [3, {"rho": "a"}, {"accuracy": 0.5}, {"rho": 1, "accuracy": NaN}]}',
+     '{"resolution": [{"mode": "rescale", "size": "8", "accuracy": 0.5}, {"mode": 3, "size": [8, null], "accuracy": 1}]}',
+     '{"frequencies": [{"layer": "x", "radians": [1]}, {"layer": 0, "radians": ["a"]}], "cost": [{}], "reached": [{}]}'],
+)  # fmt: skip
+def test_probes_that_are_none_are_left_out(tmp_path, no_patterns, text):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    (run.path / "probes.json").write_text(text)
+    page = read(report([run], tmp_path / "out"))
+    assert "50.0 %" in page.text
+    for name in ("resolution", "offset", "frequencies"):
+        assert f"No run was probed for {name}." in page.text
+    broken = text in ("{", "[]x", "[3]")
+    assert ("probes.json" in page.text) == broken
+
+
+def test_damaged_metrics_are_told(tmp_path, no_patterns):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5)
+    path = run.path / "metrics.jsonl"
+    path.write_text("nonsense\n" + path.read_text())
+    page = read(report([run], tmp_path / "out"))
+    assert f"line 1 of {run.path.name}/metrics.jsonl cannot be read" in page.text
+    assert "No run has metrics" in page.text
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, "gone"])
+def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns, missing):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    told = {} if missing == "gone" else {"validation_accuracy": missing}
+    write(run.path / "result.json", {"test_accuracy": 0.5, "seconds": 1.0, **told})
+    for epoch in (1, 2):
+        run.log(step=epoch, epoch=epoch, loss=1.0 / epoch, **told)
+    page = read(report([run], tmp_path / "out"))
+    assert "50.0 %" in page.text
+    assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
+    assert "After each epoch, the mean loss of its steps. Thick" in page.text
+
+
+def test_weights_that_cannot_be_read_are_told(tmp_path):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    page = read(report([run], tmp_path / "out"))
+    assert f"mixed: {run.path.name} must have a checkpoint.safetensors, but there is none." in page.text
+    assert str(tmp_path) not in page.text
+
+
+# Fairness
+
+
+def test_runs_that_were_treated_differently_are_apart(tmp_path, no_patterns):
+    longer = replace(BASE, epochs=4, augment=("flip", "crop"))
+    runs = many(tmp_path / "runs", metrics=False)
+    other = [made(tmp_path / "runs", replace(longer, encoding="mixed"), accuracy=0.99, metrics=False)]
+    page = read(report([*other, *runs], tmp_path / "out"))
+    assert "they are in 2 groups" in page.text
+    assert "epochs34" in page.text  # the cells of a row
+    assert "augmentnoneflip, crop" in page.text
+    rows = cells(tmp_path / "out")
+    assert [row["group"] for row in rows] == ["1"] * 4 + ["2"]
+    assert float(rows[-1]["test_accuracy"]) == 0.99
+    assert rows[-1]["difference"] == ""
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {path.name for path in (tmp_path / "out" / "figures").iterdir()} >= {"accuracy-1.png", "accuracy-2.png"}
+
+
+def test_where_runs_find_things_makes_no_difference(tmp_path):
+    one = made(tmp_path / "a", replace(BASE, root="here", workers=0), accuracy=0.5, metrics=False)
+    two = made(tmp_path / "b", replace(BASE, root="there", workers=2, seed=1), accuracy=0.7, metrics=False)
+    (group,) = groups_of([one, two])
+    assert list(group.found["mixed"]) == [0, 1]
+
+
+def test_runs_given_twice_count_once(tmp_path):
+    undone = made(tmp_path / "a", BASE, metrics=False)
+    done = made(tmp_path / "b", BASE, accuracy=0.5, metrics=False)
+    for runs in ([undone, done], [done, undone], [done, undone, done]):
+        (group,) = groups_of(runs)
+        assert group.accuracies() == {"mixed": {0: 0.5}}
+        assert group.twice == len(runs) - 1
+
+
+def test_machines_that_differ_are_told(tmp_path, no_patterns):
+    runs = many(tmp_path / "runs", seeds=(0,), metrics=False)
+    write(runs[0].path / "environment.json", {"machine": {"device": "H100"}, "versions": {"torch": "9.8"}})
+    (runs[1].path / "environment.json").write_text('{"machine": 3}')
+    page = read(report(runs, tmp_path / "out"))
+    assert "did not all run on the same machine" in page.text
+    assert "H100, torch 9.8" in page.text
+
+
+# Hostile words
+
+
+def test_words_from_files_stay_words(tmp_path, squares):
+    options = {"variant": NASTY, "$key$": "x"}
+    bad = probed(0.5)
+    bad["refused"] = [{"probe": NASTY, "why": NASTY}]
+    runs = [
+        made(tmp_path / "runs", replace(BASE, options=options, data=NASTY, seed=seed), accuracy=0.5 + seed / 9, probes=bad)
+        for seed in range(2)
+    ]
+    gone = made(tmp_path / "runs", replace(BASE, options=options, data=NASTY, seed=2), metrics=False)
+    (gone.path / "failed.txt").write_text(NASTY)
+    write(gone.path / "environment.json", {"machine": {"device": NASTY}, "versions": {"torch": NASTY}})
+    path = report([*runs, gone], tmp_path / "out", question=NASTY, baseline=NASTY)
+    text, page = path.read_text(), read(path)
+    assert "<script" not in text.lower()
+    assert "<!--" not in text
+    assert not {"script", "b onload"} & {tag for tag, _ in page.tags}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert text.count("</style>") == 1
+    assert NASTY in " ".join(page.words)
+    assert len(page.all("svg", **{"class": "plot"})) > 8
+
+
+def test_words_are_not_formulas(tmp_path, no_patterns):
+    run = made(tmp_path / "runs", replace(BASE, options={"variant": "$x_1$"}), accuracy=0.5, metrics=False)
+    text = report([run], tmp_path / "out").read_text()
+    assert re.search(r"<text[^>]*>mixed:variant=\$x_1\$</text>", text)
+
+
+def test_long_labels_are_shortened_in_figures_alone(tmp_path, no_patterns):
+    long = "w" * 300
+    run = made(tmp_path / "runs", replace(BASE, options={"variant": long}), accuracy=0.5)
+    page = read(report([run], tmp_path / "out"))
+    assert f"mixed:variant={long}" in page.text
+    assert "mixed:variant=wwwwwwwww…" in page.text
+
+
+# Again
+
+
+def obeyed(line):
+    """The settings of the run that a line for a shell trains."""
+    ropewalk, train, said, *words = shlex.split(line)
+    assert (ropewalk, train, words[0], words[-2]) == ("ropewalk", "train", "--recipe", "--seed")
+    assert words[2] == "--set" or len(words) == 4
+    chosen, base = entry(said), settings(words[1], words[3:-2])
+    return replace(base, encoding=chosen.encoding, options=chosen.options, seed=int(words[-1]))
+
+
+def test_lines_printed_train_the_same_runs(whole):
+    page, _, runs = whole
+    lines = [line for words in page.words for line in words.split("\n") if line.startswith("ropewalk train")]
+    assert len(lines) == len(runs)
+    assert {obeyed(line).name for line in lines} == {run.config.name for run in runs}
+    blocks = [json.loads(words) for words in page.words if words.startswith("{")]
+    assert {Config.of(block).encoding for block in blocks} == set(ENCODINGS)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("digits", {}),
+        ("digits", {"encoding": "liere", "options": {"block": 4, "scale": 0.5}, "seed": 7}),
+        ("digits", {"augment": ("flip", "crop"), "strength": {"padding": 1}, "span": None, "clip": None, "ema": 0.9}),
+        ("digits", {"augment": ("flip",), "size": (6, 10), "ratio": 2, "compile": True, "learning_rate": 1e-5}),
+        ("liere", {"strength": {}, "augment": (), "data": "my data, none/it's.npz"}),
+        ("cifar100-tiny", {"data": "true", "encoding": "axial", "options": {"learned": True}}),
+        ("comrope", {"encoding": "mrope", "options": {"sections": [8, 12, 12], "variant": "qwen2"}, "size": (64,)}),
+        ("deit-iii", {"pool": "mean", "root": "elsewhere", "workers": 1, "checkpoint": 1.0}),
+    ],
+)
+def test_a_line_says_all_settings_with_the_recipe_that_needs_the_fewest(recipe, changes):
+    config = replace(RECIPES[recipe], **changes)
+    line = command(config)
+    assert obeyed(line).name == config.name
+    words = len(set(changes) - {"encoding", "options", "seed", *ELSEWHERE})
+    assert f"--recipe {recipe} " in line
+    assert len(shlex.split(line)) == 7 + words + (words > 0)
+
+
+@pytest.mark.parametrize("changes", [{"encoding": "nope"}, {"options": {"variant": "a,b=c"}}, {"options": {"a-b": 1}}])
+def test_what_a_shell_cannot_say_is_said_in_python(changes):
+    configs = [replace(BASE, **changes, seed=seed) for seed in range(2)]
+    assert command(configs[0]) is None
+    lines = [line for line in again(configs) if line.startswith("train(")]
+    found = [eval(line, {"train": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
+    assert [config.name for config in found] == [config.name for config in configs]
+
+
+def test_the_same_folders_give_the_same_bytes(tmp_path, squares):
+    runs = [
+        run for run in many(tmp_path / "runs", seeds=(0, 1), probes=probed(0.4)) if run.config.encoding in ("none", "mixed")
+    ]
+    first, second = report(runs, tmp_path / "a"), report(runs[::-1], tmp_path / "b")
+    for path in [first, *(tmp_path / "a" / "figures").iterdir(), tmp_path / "a" / "report.csv"]:
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+    assert second.name == "report.html"
+    assert not list((tmp_path / "a").rglob("*.part"))
+
+
+# Colours
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_seen_in_both_themes():
+    for light, dark in (*PALETTE, PLAIN):
+        assert contrast(light, LIGHT.paper) >= 3
+        assert contrast(dark, DARK.paper) >= 3
+    assert len({pair for pair in (*PALETTE, PLAIN)}) == len(PALETTE) + 1
+
+
+def test_styles_are_stable_and_differ():
+    labels = [f"e{i}" for i in range(20)]
+    styles = styles_of([*labels, "none"], "none")
+    assert styles == styles_of(["none", *labels[::-1]], "none")
+    assert len({(style.colour, style.mark, style.dash) for style in styles.values()}) == 21
+    assert styles["none"].colour == PLAIN[0]
+    assert len({styles[label].mark for label in sorted(labels)[:5]}) == 5
+
+
+def test_words_of_estimates():
+    assert percent(Estimate(0.675, 0.084, 3)) == "67.5 ± 8.4 %"
+    assert points(Estimate(-0.1, None, 1)) == "−10.0"
+    assert points(None) == percent(None) == "–"

@@ -1,0 +1,283 @@
+"""Training: killed at any moment it goes on to the same end, two processes do what one does, and bad ends are told."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ropewalk.lab import store
+from ropewalk.lab.config import Config
+from ropewalk.lab.store import Run
+from ropewalk.lab.train import NotFinite, Trainer, train
+
+SMALL = Config(
+    data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, fraction=0.25, warmup=1.0, workers=0,
+    augment=("crop",), mixup=0.5, cutmix=0.5, dropout=0.1, drop_path=0.1, ema=0.9, perturb=1.0, encoding="comrope-ld",
+    options={"block": 4}, smoothing=0.1, checkpoint=0.0,
+)  # fmt: skip
+
+
+def told(run: Run) -> list[dict]:
+    """All that was measured but how long it took."""
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics()]
+
+
+def result(run: Run) -> dict:
+    return {name: value for name, value in run.result().items() if name != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    return train(SMALL, tmp_path_factory.mktemp("whole"))
+
+
+def test_a_run_writes_down_what_it_did(whole):
+    records = told(whole)
+    assert [record["epoch"] for record in records] == [1, 2, 3, 4]
+    assert records[-1]["loss"] < records[0]["loss"]
+    found = result(whole)
+    assert 0 <= found["test_accuracy"] <= 1
+    assert found["validation_accuracy"] == records[-1]["validation_accuracy"]
+    assert found["encoding_parameters"] == sum(p.numel() for p in encoding_of(whole))
+    assert json.loads((whole.path / "environment.json").read_text())["processes"] == 1
+
+
+def encoding_of(run):
+    return [value for name, value in run.load()[0].items() if name.startswith("model/encoding.")]
+
+
+def test_a_run_that_is_done_is_left_alone(whole):
+    before = (whole.path / "metrics.jsonl").read_bytes()
+    train(SMALL, whole.path.parent)
+    assert (whole.path / "metrics.jsonl").read_bytes() == before
+
+
+# Kills. Children are forked by a server that has imported everything and computed nothing: this process has threads of
+# autograd by now, which a fork does not survive.
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["ropewalk.lab.train", "sklearn.datasets", "pytest"])
+
+
+def child(runs, place=None, count=0):
+    """Train in a process of its own, which may kill itself."""
+    process = SERVER.Process(target=work, args=(runs, place, count))
+    process.start()
+    return process
+
+
+def work(runs, place, count):
+    torch.set_num_threads(1)
+    if place is not None:
+        die_at(place, count)
+    train(SMALL, runs)
+
+
+def assert_same(run, other):
+    assert told(run) == told(other)
+    assert result(run) == result(other)
+    (mine, facts), (theirs, others) = run.load(), other.load()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert facts["step"] == others["step"]
+
+
+def killed(runs, lasts):
+    """A run that is killed again and again, and left alone after eight times; and how often it was."""
+    run, draw, kills = Run(runs, SMALL), random.Random(0), 0
+    while run.result() is None:
+        process = child(runs)
+        process.join(lasts * draw.uniform(0.05, 0.6) if kills < 8 else None)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.join()
+    return run, kills
+
+
+def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
+    for name in ("server", "timed"):  # the first one waits for the server's imports
+        begun = time.monotonic()
+        child(tmp_path / name).join()
+    lasts, kills = time.monotonic() - begun, 0
+    while kills < 3:  # a machine that was busy before may be quick now
+        run, kills = killed(tmp_path / str(lasts), lasts)
+        lasts /= 2
+    assert_same(run, whole)
+
+
+def die_at(place, count):
+    """Make the store kill this process: in the middle of a file, before or after it is put in place."""
+    calls = iter(range(10_000))
+    replace_file, log = os.replace, Run.log
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def put(part, path):
+        now = next(calls) == count
+        if now and place == "torn":
+            whole = Path(part).read_bytes()
+            Path(part).write_bytes(whole[: len(whole) // 2])
+            die()
+        if now and place == "before":
+            die()
+        replace_file(part, path)
+        if now and place == "after":
+            die()
+
+    def write(run, **record):
+        if place == "line" and record["epoch"] == count:
+            with (run.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(record)[:20])
+            die()
+        log(run, **record)
+
+    store.os.replace, Run.log = put, write
+
+
+@pytest.mark.parametrize(
+    ("place", "count"),
+    [("torn", 3), ("torn", 4), ("before", 0), ("before", 3), ("after", 1), ("after", 4), ("line", 1), ("line", 3)],
+)
+def test_killed_while_it_writes_it_goes_on_to_the_same_end(whole, tmp_path, place, count):
+    process = child(tmp_path, place, count)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert_same(train(SMALL, tmp_path), whole)
+
+
+def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
+    saves = iter(range(100))
+    save = store.save_file
+
+    def full(*args, **options):
+        if next(saves) == 3:
+            raise OSError(28, "No space left on device")
+        save(*args, **options)
+
+    monkeypatch.setattr(store, "save_file", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        train(SMALL, tmp_path)
+    assert Run(tmp_path, SMALL).load()[1]["epoch"] == 2
+    assert_same(train(SMALL, tmp_path), whole)
+
+
+def test_interrupted_it_goes_on_to_the_same_end(whole, tmp_path):
+    def watch(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path, watch=watch)
+    assert_same(train(SMALL, tmp_path), whole)
+
+
+def test_damaged_checkpoints_are_reported(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path, watch=lambda record: (_ for _ in ()).throw(KeyboardInterrupt))
+    path = Run(tmp_path, SMALL).path / "checkpoint.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-5] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(store.Damaged, match=r"checkpoint\.safetensors is damaged: its checksum differs; delete it"):
+        train(SMALL, tmp_path)
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "lamb"])
+def test_every_optimiser_resumes(tmp_path, optimiser):
+    config = replace(SMALL, optimiser=optimiser, epochs=2, ema=None, encoding="none", options={}, perturb=0.0)
+    undisturbed = train(config, tmp_path / "a")
+
+    def watch(record):
+        if record["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "b", watch=watch)
+    assert_same(train(config, tmp_path / "b"), undisturbed)
+
+
+# Numbers that are none
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer to give numbers that are not finite"),
+    ],
+)
+def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):
+    """A weight that becomes infinite in step 12, in the middle of epoch 3."""
+    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.one_step
+
+    def spoiled(self, *batch):
+        if self.step == 12:
+            self.plain.get_parameter(weight).data.view(-1)[0] = torch.inf
+        return step(self, *batch)
+
+    monkeypatch.setattr(Trainer, "one_step", spoiled)
+    with pytest.raises(NotFinite, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
+        train(config, tmp_path)
+    monkeypatch.undo()
+    run = Run(tmp_path, config)
+    assert run.load()[1]["epoch"] == 2
+    assert [record["epoch"] for record in told(run)] == [1, 2]
+    assert_same(train(config, tmp_path), train(config, tmp_path / "whole"))
+
+
+def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
+    config = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None, epochs=1)
+    step = torch.optim.AdamW.step
+
+    def breaking(self, *args, **options):
+        found = step(self, *args, **options)
+        self.param_groups[1]["params"][-1].data.fill_(torch.nan)
+        return found
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
+    with pytest.raises(NotFinite, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"):
+        train(config, tmp_path)
+
+
+# Two processes
+
+
+def test_two_processes_do_what_one_does(tmp_path):
+    config = replace(SMALL, dropout=0.0, drop_path=0.0, epochs=2)
+    alone = train(config, tmp_path / "one")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from ropewalk.lab.config import Config
+from ropewalk.lab.train import train
+train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
+"""
+    call = [sys.executable, "-c", program, json.dumps(config.document()), str(tmp_path / "two")]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
+    processes = [
+        subprocess.Popen(call, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in (0, 1)
+    ]
+    assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    both = Run(tmp_path / "two", config)
+    assert json.loads((both.path / "environment.json").read_text())["processes"] == 2
+    for one, two in zip(told(alone), told(both), strict=True):
+        assert one == pytest.approx(two, rel=1e-5)
+    assert result(alone) == pytest.approx(result(both), rel=1e-4)
