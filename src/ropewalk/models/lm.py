@@ -7,9 +7,13 @@
     logits = lm(tokens[:, :100], cache=cache)  # or in pieces: what was seen is kept
     logits = lm(tokens[:, 100:101], cache=cache)
 
-As in LLaMA: a norm before each branch, a gated perceptron, no biases, heads of keys and values that queries share.
+    longer = lm.extended({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, length=2048)
+
+As in LLaMA: a norm before each branch, a gated perceptron, no biases, heads of keys and values that queries share. Positions
+count tokens, whatever coordinates an encoding has for images.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +24,8 @@ from torch import Tensor, nn
 
 from ropewalk.attention import attend
 from ropewalk.code import Code
-from ropewalk.encoding import Encoding, positive
+from ropewalk.encoding import Encoding, parameters_of, positive
+from ropewalk.extension import Rule
 from ropewalk.factory import create
 
 
@@ -58,7 +63,7 @@ class LM(nn.Module):
     encoding    The name of an encoding of sequences, with its `options`.
     kv_heads    Heads of keys and values, which divide `heads`; as many by default.
     hidden      The width of the perceptron; 8/3 of the model's by default, rounded up to a multiple of 32.
-    length      Of the sequences in training, for encodings that ask for it.
+    length      Of the texts in training: the size of tables, and what rules go by that depend on it.
     """
 
     def __init__(
@@ -78,9 +83,12 @@ class LM(nn.Module):
         kv_heads = heads if kv_heads is None else positive("kv_heads", kv_heads)
         if width % positive("heads", heads) or heads % kv_heads:
             raise ValueError(f"heads must divide width and kv_heads divide heads, got {width}, {heads} and {kv_heads}")
-        shape: dict[str, Any] = {"head_dim": width // heads, "heads": heads, "kv_heads": kv_heads, "axes": 1, "layers": depth}
-        size = {} if length is None else {"size": (length,)}
-        self.encoding = create(encoding, **{**shape, **size, **(options or {})})
+        shape: dict[str, Any] = {"head_dim": width // heads, "heads": heads, "kv_heads": kv_heads, "axes": 1}
+        shape |= {"layers": depth, "coordinates": "index", "size": None if length is None else (length,)}
+        made = create(encoding, **{**shape, **(options or {})})
+        self.encoding = made if length is None else made.at(length)
+        if made.coordinates != "index":
+            raise ValueError(f"positions of text count tokens: coordinates must be 'index', got {made.coordinates!r}")
         self.embed = nn.Embedding(vocabulary, width)
         hidden = -(-8 * width // 96) * 32 if hidden is None else positive("hidden", hidden)
         self.blocks = nn.ModuleList(Block(width, heads, kv_heads, hidden) for _ in range(positive("depth", depth)))
@@ -101,6 +109,17 @@ class LM(nn.Module):
     def cache(self) -> Cache:
         """Room for what is seen piece by piece."""
         return Cache()
+
+    def extended(self, extension: Rule | Mapping[str, Any] | str | None = None, length: int | None = None) -> "LM":
+        """The same model, sharing all weights, for texts of up to `length` tokens, with a rule of `ropewalk.extension`.
+
+        Without a rule it has the one that it was made with, if any.
+        """
+        encoding: Encoding = self.encoding if extension is None else _ruled(self.encoding, extension)
+        encoding = encoding if length is None else encoding.at(length)
+        other = copy.copy(self)
+        other._modules = {**self._modules, "encoding": encoding}
+        return other
 
     def forward(
         self,
@@ -128,12 +147,23 @@ class LM(nn.Module):
         x = own.tokens(self.embed(tokens))
         for layer, (block, mine, all_) in enumerate(zip(self.blocks, own.unbind(), whole.unbind(), strict=True)):
             x = block(x, mine, all_, layer, cache, mask)
-        return self.head(self.norm(x if last is None else x[:, -last:]))  # type: ignore[no-any-return]
+        return self.head(self.norm(x if last is None else x[:, -last:]))
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the encoding, of embeddings and norms."""
         encoding = {f"encoding.{name}" for name, _ in self.encoding.named_parameters()}
         return encoding | {"embed.weight"} | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
+
+
+def _ruled(encoding: Encoding, extension: Rule | Mapping[str, Any] | str) -> Encoding:
+    """An encoding with another rule and the same parameters."""
+    if "extension" not in parameters_of(type(encoding)):
+        raise ValueError(f"{encoding.name} has no extension for longer texts, got {extension!r}")
+    tensors = [*encoding.parameters(), *encoding.buffers()]
+    other = create(**(encoding.config() | {"extension": extension, "length": None})).to(tensors[0])
+    for name, parameter in encoding.named_parameters():
+        other.register_parameter(name, parameter)
+    return other.train(encoding.training)
 
 
 class Block(nn.Module):
