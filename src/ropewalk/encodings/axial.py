@@ -6,10 +6,11 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.encoding import flag, positive_number, shares
-from ropewalk.rotary import PairShape, Waves, along_axes
+from ropewalk.images import GridShape, GridWaves
+from ropewalk.rotary import along_axes
 
 
-class Axial(Waves):
+class Axial(GridWaves):
     """Axial RoPE: each axis gets an equal share of the pairs and is RoPE on them.
 
         angle of pair (a, j) at p = ω_j p_a,    ω_j = base^(-j/F),  F = d / 2A frequencies for each of A axes
@@ -17,7 +18,8 @@ class Axial(Waves):
     A score is a sum of one part for each axis, so that no head can look along a diagonal: attention patterns are grids.
 
     Beware: a law belongs to its coordinates. With one base, the fastest pair turns 13 rad across 14 patch indices and 1 rad
-    across [0, 1], so take positions from `grid`. At a higher resolution indices reach angles that training never met.
+    across [0, 1], so take positions from `grid`. At a higher resolution indices reach angles that training never met, unless
+    an `extension` slows them down.
 
     variant  Whose coordinates, base and order of pairs.
       heo           Heo et al.'s code: patch indices, base 100, first half columns, second half rows.
@@ -53,7 +55,7 @@ class Axial(Waves):
         base: float | None = None,
         learned: bool = False,
         shared: bool = False,
-        **shape: Unpack[PairShape],
+        **shape: Unpack[GridShape],
     ) -> None:
         super().__init__(**shape)
         self.learned, self.shared = flag("learned", learned), shares(shared, learned)
@@ -76,7 +78,7 @@ class Axial(Waves):
     def _random(self) -> bool:
         return self.learned and self.variant == "van-de-geijn"
 
-    def waves(self) -> Tensor:
+    def vectors(self) -> Tensor:
         order = {name: self.setting(name) for name in ("columns_first", "alternating")}
         return along_axes(self.frequency, **order)
 
@@ -86,3 +88,4 @@ class Axial(Waves):
         yield cls(head_dim=12, heads=2, variant="van-de-geijn", size=(3, 5), learned=True, layers=2)
         yield cls(head_dim=12, heads=2, variant="comrope", size=(3, 5), interleaved=False)
         yield cls(head_dim=20, heads=2, axes=3, variant="eva")
+        yield cls(head_dim=12, heads=2, size=(3, 5), extension="ntk-aware", length=(6, 5))

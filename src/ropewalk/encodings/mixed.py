@@ -7,10 +7,10 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.encoding import Traits, flag, positive_number
-from ropewalk.rotary import PairShape, Waves
+from ropewalk.images import GridShape, GridWaves
 
 
-class Mixed(Waves):
+class Mixed(GridWaves):
     """RoPE-Mixed: every pair has a learned wave vector of its own and turns by its scalar product with the position.
 
         angle of pair t at p = w_t · p = w_t1 p_1 + w_t2 p_2 + …
@@ -45,7 +45,7 @@ class Mixed(Waves):
         *,
         base: float | None = None,
         shared: bool = False,
-        **shape: Unpack[PairShape],
+        **shape: Unpack[GridShape],
     ) -> None:
         super().__init__(**shape)
         if self.variant != "heo" and base is not None:
@@ -64,15 +64,17 @@ class Mixed(Waves):
         fastest = 1.0 if self.variant == "van-de-geijn" else 2 * math.pi
         return {"wave": fastest * spectra.first_quadrant(*lead, pairs, self.axes)}
 
-    def waves(self) -> Tensor:
+    def vectors(self) -> Tensor:
         return self.wave
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, oblique=self.axes > 1, rounding=max(1.0, self.axes / 2))
+        traits = super().traits
+        return replace(traits, oblique=self.axes > 1, rounding=max(traits.rounding, self.axes / 2))
 
     @classmethod
     def examples(cls) -> Iterator[Self]:
         yield cls(head_dim=12, heads=2)
         yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, variant="van-de-geijn", size=(3, 5))
         yield cls(head_dim=11, heads=2, axes=3, base=100.0, shared=True, interleaved=False)
+        yield cls(head_dim=12, heads=2, scale=4.0, size=(3, 5), extension="yarn", length=(6, 9), layers=2)

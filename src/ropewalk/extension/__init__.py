@@ -7,14 +7,23 @@ A rule is a pure function from a spectrum to another one and a factor for q and 
 `parse` makes a rule of a dictionary in transformers' spelling, `options` all that RoPE takes of a model's config. What
 depends on the length of a text is settled once, by the largest length that it will have: nothing here remembers earlier
 calls.
+
+The rules for images and volumes are in `AXES`: each axis has a factor of its own. `parse_axes` makes them.
 """
 
+from ropewalk.extension.axes import AxesByParts as AxesByParts
+from ropewalk.extension.axes import AxesLinear as AxesLinear
+from ropewalk.extension.axes import AxesNTK as AxesNTK
+from ropewalk.extension.axes import AxesRule as AxesRule
+from ropewalk.extension.axes import AxesYaRN as AxesYaRN
 from ropewalk.extension.parts import ByParts as ByParts
 from ropewalk.extension.parts import Llama3 as Llama3
 from ropewalk.extension.parts import YaRN as YaRN
+from ropewalk.extension.reading import AXES as AXES
 from ropewalk.extension.reading import RULES as RULES
 from ropewalk.extension.reading import options as options
 from ropewalk.extension.reading import parse as parse
+from ropewalk.extension.reading import parse_axes as parse_axes
 from ropewalk.extension.rule import Extended as Extended
 from ropewalk.extension.rule import Rule as Rule
 from ropewalk.extension.searched import LongRoPE as LongRoPE

@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeVar
 
+from ropewalk.extension.axes import AxesByParts, AxesLinear, AxesNTK, AxesRule, AxesYaRN
 from ropewalk.extension.frameworks import FRAMEWORKS
 from ropewalk.extension.parts import ByParts, Llama3, YaRN
-from ropewalk.extension.rule import Rule
+from ropewalk.extension.rule import Rule, Specified
 from ropewalk.extension.searched import LongRoPE, YarnArticle
 from ropewalk.extension.uniform import DynamicNTK, Linear, NTKAware, Proportional
 
 Spec = Mapping[str, Any]
+Kind = TypeVar("Kind", bound=Specified)
 
 RULES: dict[str, type[Rule]] = {
     rule.rope_type: rule
     for rule in (Linear, NTKAware, DynamicNTK, ByParts, YaRN, Llama3, LongRoPE, Proportional, YarnArticle)
 }
+AXES: dict[str, type[AxesRule]] = {rule.rope_type: rule for rule in (AxesLinear, AxesNTK, AxesByParts, AxesYaRN)}
 ALIASES = {"su": "longrope"}  # of early Phi-3 configs
 MODEL_KEYS = ("rope_theta", "partial_rotary_factor")  # which are of the encoding, not of the rule
 ORIGINAL = "original_max_position_embeddings"
@@ -26,10 +29,17 @@ def parse(spec: Rule | Spec | str | None) -> Rule | None:
 
     None and the type "default" are no rule. Keys whose value is None count as not there.
     """
-    if spec is None or isinstance(spec, Rule):
-        return spec
+    return spec if spec is None or isinstance(spec, Rule) else _read(spec, RULES, "a rule")
+
+
+def parse_axes(spec: AxesRule | Spec | str | None) -> AxesRule | None:
+    """The same of a rule for images and volumes."""
+    return spec if spec is None or isinstance(spec, AxesRule) else _read(spec, AXES, "a rule for axes")
+
+
+def _read(spec: Any, rules: Mapping[str, type[Kind]], noun: str) -> Kind | None:
     if not isinstance(spec, Mapping | str):
-        raise TypeError(f"an extension must be a rule, its name or a dictionary, got {spec!r}")
+        raise TypeError(f"an extension must be {noun}, its name or a dictionary, got {spec!r}")
     given = (
         {"rope_type": spec} if isinstance(spec, str) else {key: value for key, value in spec.items() if value is not None}
     )
@@ -38,9 +48,9 @@ def parse(spec: Rule | Spec | str | None) -> Rule | None:
     if name == "default":
         _refuse_unknown("default", given, ())
         return None
-    if name not in RULES:
-        raise ValueError(f"rope_type must be one of {', '.join(map(repr, ['default', *RULES]))}, got {name!r}")
-    return _made(RULES[name], given)
+    if name not in rules:
+        raise ValueError(f"rope_type must be one of {', '.join(map(repr, ['default', *rules]))}, got {name!r}")
+    return _made(rules[name], given)
 
 
 def options(
@@ -80,7 +90,7 @@ def options(
     return found | ({} if rule is None else {"extension": rule.spec()})
 
 
-def _made(kind: type[Rule], given: dict[str, Any]) -> Rule:
+def _made(kind: type[Kind], given: dict[str, Any]) -> Kind:
     known = {entry.name: entry for entry in fields(kind)}
     _refuse_unknown(kind.rope_type, given, tuple(known))
     missing = [name for name, entry in known.items() if entry.default is MISSING and name not in given]

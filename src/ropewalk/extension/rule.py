@@ -12,17 +12,17 @@ from torch import Tensor
 
 
 class Extended(NamedTuple):
-    """The frequencies (..., P) of a rule, and the factor by which it stretches what turns of q, and of k as well."""
+    """The frequencies (..., P) or waves (..., P, A) of a rule, and the factor by which it stretches q and k."""
 
     frequency: Tensor
     attention_factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(ABC):
-    """Slows frequencies down, so that in a text longer than those of training pairs turn no farther than they did there.
+class Specified(ABC):
+    """A pure function with options: fields that are checked, and have the names of transformers' keys where it has them.
 
-    A rule is a pure function. Its fields have the names of transformers' keys; `rope_type` is its own name there.
+    `rope_type` is its own name there.
     """
 
     rope_type: ClassVar[str]
@@ -30,6 +30,17 @@ class Rule(ABC):
     def __post_init__(self) -> None:
         for entry in fields(self):
             object.__setattr__(self, entry.name, _checked(entry.name, entry.type, getattr(self, entry.name)))
+
+    def spec(self) -> dict[str, Any]:
+        """The rule as plain JSON values, without defaults: `parse` makes the rule of it again."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        told = {entry.name: values[entry.name] for entry in fields(self) if values[entry.name] != entry.default}
+        return {"rope_type": self.rope_type} | {name: list(v) if isinstance(v, tuple) else v for name, v in told.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Specified):
+    """Slows frequencies down, so that in a text longer than those of training pairs turn no farther than they did there."""
 
     def __call__(self, frequency: Tensor, *, base: float, rotary_dim: int, length: int | None = None) -> Extended:
         """The spectrum (..., P) that takes the place of `frequency`, whose law is base^(-2i/rotary_dim).
@@ -53,12 +64,6 @@ class Rule(ABC):
     def attention(self, length: int | None) -> float:
         """The factor of q and of k: logits get its square."""
         return 1.0
-
-    def spec(self) -> dict[str, Any]:
-        """The rule as plain JSON values, without defaults: `parse` makes the rule of it again."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        told = {entry.name: values[entry.name] for entry in fields(self) if values[entry.name] != entry.default}
-        return {"rope_type": self.rope_type} | {name: list(v) if isinstance(v, tuple) else v for name, v in told.items()}
 
 
 def stretch(rule: Rule, factor: float | None, original: int | None, length: int | None) -> float:
