@@ -192,11 +192,67 @@ def test_other_sizes_are_those_of_the_original_images(run_of, probed, monkeypatc
 def test_tables_that_end_refuse_larger_grids_or_follow_their_own_rule(probed):
     found = probed("learned-ape")
     refused = [each for each in found["refused"] if each["probe"] == "resolution"]
-    assert {tuple(each["grid"]) for each in refused} == {(4, 6), (5, 8), (5, 9), (6, 10)}
-    assert {each["mode"] for each in refused} == {"extrapolate"}
-    assert all("positions must lie in the 3 x 5 table" in each["why"] for each in refused)
-    assert len(found["resolution"]) == 2 * 7 - len(refused)
-    assert not [each for each in probed("clamped")["refused"] if each["probe"] == "resolution"]
+    ended = [each for each in refused if "positions must lie in the 3 x 5 table" in each["why"]]
+    assert {tuple(each["grid"]) for each in ended} == {(4, 6), (5, 8), (5, 9), (6, 10)}
+    assert {each["mode"] for each in ended} == {"extrapolate"}
+    assert refused[: len(ended)] == ended  # a report has the first reason
+    assert len(found["resolution"]) == 2 * 7 - len(ended)
+    assert not [each for each in probed("clamped")["refused"] if "table" in each["why"]]
+
+
+@pytest.mark.parametrize("name", ["learned-ape", "none", "liere"])
+def test_encodings_that_take_no_rule_say_so_once(run_of, probed, name):
+    words = f"{run_of(name).config.encoding} takes no rule that slows its waves down along each axis"
+    refused = [each for each in probed(name)["refused"] if each.get("mode") in ("ntk", "yarn")]
+    assert refused == [{"probe": "resolution", "mode": mode, "why": words} for mode in ("ntk", "yarn")]
+    assert {each["mode"] for each in probed(name)["resolution"]} == {"extrapolate", "rescale"}
+
+
+def slowed(wave, mode, grid):
+    """A learned wave vector of a head's (P, 2), in numpy, by the rule of a mode, and the factor of q and k."""
+    s = np.maximum(1, np.array(grid) / GRID)
+    if mode == "ntk":
+        length = np.sqrt((wave**2).sum(1))
+        share = np.log(length.max() / np.maximum(np.abs(wave), length.min())) / np.log(length.max() / length.min())
+        return wave * s**-share, 1.0
+    kept = np.clip((np.abs(wave) * GRID / (2 * np.pi) - 0.5) / 1.5, 0, 1)
+    return wave * (kept + (1 - kept) / s), 1 + 0.1 * np.log(s.prod())
+
+
+@pytest.mark.parametrize("mode", ["ntk", "yarn"])
+@pytest.mark.parametrize(("name", "grid"), [("mixed", (4, 6)), ("mixed", (6, 10)), ("prefixed", (5, 8))])
+def test_larger_images_are_seen_with_slower_waves(run_of, probed, monkeypatch, name, grid, mode):
+    model, data = restored(run_of(name))
+    labels, seen, judged = validation(data).labels, [], resolving.judged
+    monkeypatch.setattr(resolving, "judged", lambda some, *rest, **how: seen.append(some) or judged(some, *rest, **how))
+    list(resolving._at(opened(run_of(name), "cpu"), grid))
+    wave, forward = model.encoding.wave.double().numpy(), type(model.encoding).rotation
+    each = [[slowed(head, mode, grid) for head in layer] for layer in wave]
+    model.encoding.wave.copy_(torch.tensor(np.array([[waves for waves, _ in layer] for layer in each])))
+    monkeypatch.setattr(type(model.encoding), "rotation", lambda *given: forward(*given).stretched(each[0][0][1]))
+    wanted = scores(model, data, validation(seen[0]).images, labels)
+    found = row(probed(name)["resolution"], mode=mode, grid=list(grid))
+    assert (found["accuracy"], found["loss"]) == pytest.approx(wanted, rel=1e-5)
+    assert found["loss"] != pytest.approx(row(probed(name)["resolution"], mode="extrapolate", grid=list(grid))["loss"], 1e-3)
+
+
+def test_rules_change_nothing_of_images_that_are_not_larger(run_of, probed, monkeypatch):
+    before = {name: value.clone() for name, value in restored(run_of("mixed"))[0].state_dict().items()}
+    for grid in ((2, 3), (2, 4), (3, 5)):
+        rows = [row(probed("mixed")["resolution"], mode=mode, grid=list(grid)) for mode in ("extrapolate", "ntk", "yarn")]
+        assert len({(each["accuracy"], each["loss"]) for each in rows}) == 1
+    subject, shown, logits = opened(run_of("mixed"), "cpu"), Counter(), opening.Opened.logits
+
+    def spy(self, images, *places, **how):
+        shown[tuple(images.shape[2:])] += len(images)
+        return logits(self, images, *places, **how)
+
+    monkeypatch.setattr(opening.Opened, "logits", spy)
+    list(resolving.resolution(subject))
+    count = subject.data.counts["validation"]
+    assert (shown[4, 6], shown[6, 10], shown[8, 12]) == (2 * count, count, 4 * count)
+    assert subject.encoding.rule is None
+    assert all(torch.equal(value, before[name]) for name, value in subject.model.state_dict().items())
 
 
 def test_what_is_not_finite_is_refused():
@@ -363,7 +419,7 @@ def test_equivariance_is_that_of_all_pairs(run_of, probed):
 
 
 def test_what_turns_nothing_is_refused_by_what_looks_at_turns(probed):
-    refused = {each["probe"]: each["why"] for each in probed("alibi")["refused"]}
+    refused = {each["probe"]: each["why"] for each in probed("alibi")["refused"] if each["probe"] != "resolution"}
     assert set(refused) == {"frequencies", "waves", "equivariance"}
     assert "only encodings that turn channels have frequencies" in refused["waves"]
     assert "does not turn q and k" in refused["equivariance"]
@@ -455,7 +511,8 @@ def test_volumes_are_probed_too(tmp_path):
     run = train(config, tmp_path / "runs")
     found = probe(run, device="cpu")
     assert found["refused"] == []
-    assert [each["grid"] for each in found["resolution"]][::2] == [
+    assert [each["mode"] for each in found["resolution"][:4]] == ["extrapolate", "rescale", "ntk", "yarn"]
+    assert [each["grid"] for each in found["resolution"]][::4] == [
         [1, 2, 1], [2, 2, 2], [2, 3, 2], [3, 4, 3], [3, 5, 3], [4, 5, 4], [4, 6, 4],
     ]  # fmt: skip
     unchanged = row(found["resolution"], mode="rescale", grid=[2, 3, 2])

@@ -3,8 +3,13 @@
 The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
 ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
 what the model was trained on. A table that ends where its grid ended reads between its entries or refuses.
+
+"ntk" and "yarn" extrapolate with an encoding whose waves these rules of context extension slow down along each axis, as they
+do by default. Images that are larger along no axis are as extrapolated. Encodings that take no such rule say so, once for
+each.
 """
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,20 +18,26 @@ from typing import Any
 
 from torch import Tensor
 
+from ropewalk.images import GridWaves
 from ropewalk.lab.data import Batch
 from ropewalk.lab.probes.opening import Opened, Rows, judged, mean, refusal
 from ropewalk.lab.train import open_data
 
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 MODES = ("extrapolate", "rescale")
+RULES = {"ntk": "ntk-aware", "yarn": "yarn"}
+"""Modes that are rules of context extension."""
 LITTLE = 1e-9
 """Of the training set, whose images nobody looks at; the validation set does not depend on it."""
 
 
 def resolution(opened: Opened) -> Rows:
-    """Accuracy and loss at each size, in pixels (`grid` is in patches), in both modes."""
+    """Accuracy and loss at each size, in pixels (`grid` is in patches), in all modes that the encoding has."""
+    able = isinstance(opened.encoding, GridWaves)
     for grid in grids(opened.grid):
-        yield from _at(opened, grid)
+        yield from _at(opened, grid, (*MODES, *(RULES if able else ())))
+    for mode in () if able else RULES:
+        yield {"mode": mode, "why": f"{opened.encoding.name} takes no rule that slows its waves down along each axis"}
 
 
 def grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -35,26 +46,48 @@ def grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _at(opened: Opened, grid: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """The rows of one grid. That of training is not looked at again: both modes are there what the model was trained on."""
+def _at(opened: Opened, grid: tuple[int, ...], modes: tuple[str, ...] = MODES) -> Iterator[dict[str, Any]]:
+    """The rows of one grid. That of training is not looked at again: all modes are there what the model was trained on."""
     size = tuple(side * opened.config.patch for side in grid)
-    words = {mode: refusal(opened.encoding, opened.encoding.grid(*grid, resolution=mode)) for mode in MODES}
-    able = [mode for mode in MODES if words[mode] is None]
+    subjects = {mode: _in_mode(opened, mode, grid) for mode in modes}
+    words = {mode: _refused(subject, mode, grid) for mode, subject in subjects.items()}
+    asked = {mode: each for mode, each in subjects.items() if words[mode] is None and (mode in MODES or each is not opened)}
     known = size == opened.data.size
-    found = dict.fromkeys(able, opened.unchanged) if known else dict(zip(able, _scores(opened, size, able), strict=True))
-    for mode in MODES:
-        said = found[mode] if mode in found else {"why": words[mode]}
+    found = dict.fromkeys(asked, opened.unchanged) if known else dict(zip(asked, _scores(opened, size, asked), strict=True))
+    for mode in modes:
+        said = found.get(mode) or found.get(_spacing(mode)) or {"why": words[mode]}
         yield {"mode": mode, "size": list(size), "grid": list(grid), **said}
 
 
-def _scores(opened: Opened, size: tuple[int, ...], modes: list[str]) -> list[dict[str, Any]]:
+def _in_mode(opened: Opened, mode: str, grid: tuple[int, ...]) -> Opened:
+    """The run with the encoding of a mode: as it is, where no rule changes it."""
+    encoding = opened.encoding
+    grows = any(side > old for side, old in zip(grid, opened.grid, strict=True))
+    if mode not in RULES or not grows or not isinstance(encoding, GridWaves):
+        return opened
+    model = copy.copy(opened.model)
+    model._modules = opened.model._modules | {"encoding": encoding.extended(RULES[mode], grid)}
+    return replace(opened, model=model)
+
+
+def _refused(subject: Opened, mode: str, grid: tuple[int, ...]) -> str | None:
+    """Why its encoding has nothing to say of this grid."""
+    return refusal(subject.encoding, subject.encoding.grid(*grid, resolution=_spacing(mode)))
+
+
+def _spacing(mode: str) -> str:
+    """How positions of another grid are had."""
+    return mode if mode in MODES else "extrapolate"
+
+
+def _scores(opened: Opened, size: tuple[int, ...], modes: dict[str, Opened]) -> list[dict[str, Any]]:
     """Of images of that size in each mode. Batches of larger images are smaller, so that they have as many tokens."""
     config = opened.config
     data = open_data(replace(config, size=size, fraction=LITTLE)).to(opened.data.device)
     more = max(1.0, math.prod(size) / math.prod(opened.data.size))
-    answers = [partial(_answer, opened, mode) for mode in modes]
+    answers = [partial(_answer, subject, _spacing(mode)) for mode, subject in modes.items()]
     return [mean([scores]) for scores in judged(data, answers, batch=max(1, int(config.batch / more)))]
 
 
-def _answer(opened: Opened, mode: str, batch: Batch) -> Tensor:
-    return opened.logits(batch.images, resolution=mode)
+def _answer(opened: Opened, spacing: str, batch: Batch) -> Tensor:
+    return opened.logits(batch.images, resolution=spacing)

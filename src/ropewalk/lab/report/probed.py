@@ -8,19 +8,34 @@ from ropewalk.lab.report.figures import Panel, Shown, Sources, bars
 from ropewalk.lab.report.panels import short
 from ropewalk.lab.report.words import percent
 
-MODES = {"extrapolate": "Extrapolate: patches keep their distance", "rescale": "Rescale: the image keeps its extent"}
+MODES = {
+    "extrapolate": "Extrapolate: patches keep their distance",
+    "rescale": "Rescale: the image keeps its extent",
+    "ntk": "NTK: slow waves are slowed down",
+    "yarn": "YaRN: waves of few turns are slowed down",
+}
 
 
 def resolution(of: Sources) -> Shown | str:
-    """Accuracy on images of other sizes, in both modes of positions."""
+    """Accuracy on images of other sizes, in each mode."""
     lines = {mode: series.lines_of(of.group, "resolution", series.of_mode(mode)) for mode in MODES}
     shown = [_sizes(of, mode, line) for mode, line in lines.items() if line]
     caption = (
         "Validation accuracy, %, on images of other sizes than in training, without further training: the file's images are "
         "brought to each size with antialiasing, and the positions of a larger image go on beyond those of training, or "
-        f"move closer. {_bars(*lines.values())}"
+        f"move closer. {_rules(lines)}{_bars(*lines.values())}"
     )
     return _shown("resolution", "Other resolutions", caption, shown, sorted({*lines["extrapolate"], *lines["rescale"]}))
+
+
+def _rules(lines: Mapping[str, series.Lines]) -> str:
+    """What slows waves down, where there are encodings that have it."""
+    if not (lines["ntk"] or lines["yarn"]):
+        return ""
+    return (
+        "NTK and YaRN let positions go on and slow waves down along each axis that is longer than in training; encodings "
+        "that take no such rule are not in these pictures. "
+    )
 
 
 def _sizes(of: Sources, mode: str, lines: series.Lines) -> Panel:
