@@ -21,7 +21,7 @@ RULES = [
     AxesByParts(by="wave", beta_fast=3.0, beta_slow=0.2),
     AxesYaRN(),
     AxesYaRN(growth="side", by="wave"),
-    AxesYaRN(attention_factor=1.3, beta_fast=4.0),
+    AxesYaRN(attention_factor=1.3, beta_fast=2.0, beta_slow=0.5),
 ]
 GRIDS = [((7.0,), (2.0,)), ((3.0, 5.0), (2.0, 1.25)), ((6.0, 2.5), (1.0, 3.0)), ((4.0, 3.0, 9.0), (1.5, 1.0, 2.0))]
 
@@ -48,7 +48,7 @@ def plain_ratio(rule, wave, axis, every, extent, s):
 @pytest.mark.parametrize(("extent", "stretch"), GRIDS)
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_components_are_slowed_as_the_formula_says(rule, extent, stretch):
-    waves = 1.5 * normal(2, 3, 6, len(extent))
+    waves = 3 * normal(2, 3, 6, len(extent))
     found = rule(waves, extent=extent, stretch=stretch).frequency
     for head, theirs in zip(waves.flatten(0, 1).tolist(), found.flatten(0, 1), strict=True):
         expected = [[w * plain_ratio(rule, wave, a, head, extent, stretch[a]) for a, w in enumerate(wave)] for wave in head]
@@ -65,7 +65,7 @@ def test_along_one_axis_they_are_the_rules_for_texts(base, width, length, s):
         (AxesLinear(), Linear(factor=s)),
         (AxesNTK(), NTKAware(factor=s)),
         (AxesByParts(**ends), ByParts(**of)),
-        (AxesByParts(), ByParts(**of, beta_fast=2.0, beta_slow=0.5)),
+        (AxesByParts(), ByParts(**of, beta_fast=4.0, beta_slow=1.0)),
         (AxesYaRN(**ends), YaRN(**of, ramp="turns")),
         (AxesYaRN(**ends, by="wave", growth="side"), YaRN(**of, ramp="turns")),
     ]
@@ -78,7 +78,7 @@ def test_along_one_axis_they_are_the_rules_for_texts(base, width, length, s):
 
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_what_does_not_grow_stays_bit_for_bit(rule):
-    waves = normal(2, 6, 3).float()
+    waves = 3 * normal(2, 6, 3).float()
     same = rule(waves, extent=(4.0, 3.0, 9.0), stretch=(1.0, 1.0, 1.0))
     assert same.frequency is waves
     assert same.attention_factor == rule.attention((1.0, 1.0, 1.0)) == 1.0
@@ -90,7 +90,7 @@ def test_what_does_not_grow_stays_bit_for_bit(rule):
 
 @pytest.mark.parametrize("rule", [AxesNTK, AxesByParts, AxesYaRN])
 def test_decided_by_the_wave_a_pair_keeps_its_direction(rule):
-    waves, (turn, _) = normal(6, 2), torch.linalg.qr(normal(2, 2))
+    waves, (turn, _) = 3 * normal(6, 2), torch.linalg.qr(normal(2, 2))
     how = {"extent": (5.0, 5.0), "stretch": (3.0, 3.0)}
     for by, kept in (("wave", True), ("axis", False)):
         made = rule(by=by)
@@ -110,7 +110,7 @@ def test_attention_is_sharpened_by_the_number_of_tokens_or_by_the_side():
 
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_gradients_are_those_of_the_formula(rule):
-    waves = normal(2, 4, 2).requires_grad_()
+    waves = (3 * normal(2, 4, 2)).requires_grad_()
     assert torch.autograd.gradcheck(lambda w: rule(w, extent=(3.0, 5.0), stretch=(2.0, 1.5)).frequency, waves)
 
 
@@ -152,8 +152,8 @@ def test_no_rule_is_none():
         ({"rope_type": "yarn", "factor": 2.0}, "'yarn' takes by, beta_fast, beta_slow, growth, .*, got factor"),
         ({"rope_type": "yarn", "growth": "area"}, "growth must be 'tokens' or 'side', got 'area'"),
         ({"rope_type": "ntk-aware", "by": "pair"}, "by must be 'axis' or 'wave', got 'pair'"),
-        ({"rope_type": "yarn", "beta_fast": 0.5}, "beta_fast must be above beta_slow, .* got 0.5 and 0.5"),
-        ({"rope_type": "yarn", "beta_slow": 0}, "beta_fast must be above beta_slow, .* got 2.0 and 0"),
+        ({"rope_type": "yarn", "beta_fast": 1.0}, "beta_fast must be above beta_slow, .* got 1.0 and 1.0"),
+        ({"rope_type": "yarn", "beta_slow": 0}, "beta_fast must be above beta_slow, .* got 4.0 and 0"),
         ({"rope_type": "yarn", "beta_slow": "1"}, "beta_slow must be a number not below zero, got '1'"),
     ],
 )
@@ -173,5 +173,6 @@ def test_every_axis_has_an_extent_and_a_stretch():
     for extent, stretch in (((1.0,), (2.0, 2.0)), ((1.0, 1.0), (2.0,)), ((1.0,) * 3, (2.0,) * 3)):
         with pytest.raises(ValueError, match="waves of 2 axes want an extent and a stretch for each, got"):
             AxesNTK()(torch.ones(3, 2), extent=extent, stretch=stretch)
-    with pytest.raises(ValueError, match=r"stretch must be a number of at least 1, got 0.5"):
-        AxesNTK()(torch.ones(3, 2), extent=(1.0, 1.0), stretch=(1.0, 0.5))
+    for stretch in ((1.0, 0.5), (2.0, 0.5)):
+        with pytest.raises(ValueError, match=r"stretch must be a number of at least 1, got 0.5"):
+            AxesNTK()(torch.ones(3, 2), extent=(1.0, 1.0), stretch=stretch)

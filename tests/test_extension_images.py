@@ -47,7 +47,7 @@ def test_axial_is_rope_along_each_axis(variant, learned):
     columns, rows = [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]] if variant == "heo" else [range(0, 12, 2), range(1, 12, 2)]
     for axis, pairs in ((0, rows), (1, columns)):
         of = {"factor": LARGE[axis] / SIZE[axis], "original_max_position_embeddings": SIZE[axis]}
-        rule = ByParts(**of, beta_fast=2.0, beta_slow=0.5)
+        rule = ByParts(**of, beta_fast=4.0, beta_slow=1.0)
         rope = rw.create("rope", head_dim=12, base=100.0, scale=6.0, learned=learned, extension=rule).double()
         theirs = rope.waves()[0, :, 0]
         ratio = theirs / torch.tensor([6 * 100 ** (-i / 6) for i in range(6)])
@@ -66,7 +66,7 @@ def test_ntk_of_axial_is_a_larger_base_along_each_axis():
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_q_and_k_are_turned_and_stretched(axes):
     size, large = (3, 5, 2)[:axes], (4, 9, 4)[:axes]
-    made = mixed(axes=axes, size=size, scale=3.0, extension="yarn").double().at(large)
+    made = mixed(axes=axes, size=size, scale=6.0, extension="yarn").double().at(large)
     q, k = normal(1, 2, 4, 12), normal(1, 2, 3, 12)
     places = normal(4, axes), normal(3, axes)
     s = [b / a for a, b in zip(size, large, strict=True)]
@@ -75,7 +75,7 @@ def test_q_and_k_are_turned_and_stretched(axes):
         for head, n, pair in ((h, n, p) for h in range(2) for n in range(len(place)) for p in range(6)):
             angle = 0.0
             for axis, w in enumerate(made.wave[head, pair].tolist()):
-                kept = min(max((abs(w) * size[axis] / (2 * math.pi) - 0.5) / 1.5, 0.0), 1.0)
+                kept = min(max((abs(w) * size[axis] / (2 * math.pi) - 1) / 3, 0.0), 1.0)
                 angle += w * (kept + (1 - kept) / s[axis]) * place[n, axis].item()
             a, b = x[0, head, n, 2 * pair : 2 * pair + 2].tolist()
             turned = [a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)]
@@ -90,7 +90,7 @@ def test_turns_are_counted_across_the_image_whatever_the_coordinates(coordinates
     other = mixed(extension=rule, length=LARGE, coordinates=coordinates).double()
     steps = torch.tensor(STEPS[coordinates], dtype=torch.float64)
     with torch.no_grad():
-        plain.wave.copy_(2 * normal(2, 6, 2))
+        plain.wave.copy_(4 * normal(2, 6, 2))
         other.wave.copy_(plain.wave / steps)
     torch.testing.assert_close(other.waves() * steps, plain.waves(), **DOUBLE)
 
@@ -162,7 +162,7 @@ def test_an_encoding_without_a_rule_is_itself_at_any_size():
         mixed(extension="yarn").at(9)
 
 
-@pytest.mark.parametrize("make", [lambda **o: axial(learned=True, scale=6.0, **o), lambda **o: mixed(scale=6.0, **o)])
+@pytest.mark.parametrize("make", [lambda **o: axial(learned=True, scale=9.0, **o), lambda **o: mixed(scale=9.0, **o)])
 @pytest.mark.parametrize(
     "rule", [AxesNTK(), AxesYaRN(), AxesYaRN(by="wave")], ids=lambda rule: f"{rule.rope_type}-{rule.by}"
 )

@@ -215,7 +215,7 @@ def slowed(wave, mode, grid):
         length = np.sqrt((wave**2).sum(1))
         share = np.log(length.max() / np.maximum(np.abs(wave), length.min())) / np.log(length.max() / length.min())
         return wave * s**-share, 1.0
-    kept = np.clip((np.abs(wave) * GRID / (2 * np.pi) - 0.5) / 1.5, 0, 1)
+    kept = np.clip((np.abs(wave) * GRID / (2 * np.pi) - 1) / 3, 0, 1)
     return wave * (kept + (1 - kept) / s), 1 + 0.1 * np.log(s.prod())
 
 

@@ -77,4 +77,4 @@ class Mixed(GridWaves):
         yield cls(head_dim=12, heads=2)
         yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, variant="van-de-geijn", size=(3, 5))
         yield cls(head_dim=11, heads=2, axes=3, base=100.0, shared=True, interleaved=False)
-        yield cls(head_dim=12, heads=2, scale=4.0, size=(3, 5), extension="yarn", length=(6, 9), layers=2)
+        yield cls(head_dim=12, heads=2, scale=6.0, size=(3, 5), extension="yarn", length=(6, 9), layers=2)

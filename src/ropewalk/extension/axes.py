@@ -31,7 +31,7 @@ class AxesRule(Specified):
         if not waves.shape[-1] == len(extent) == len(stretch):
             got = f"{len(extent)} and {len(stretch)}"
             raise ValueError(f"waves of {waves.shape[-1]} axes want an extent and a stretch for each, got {got}")
-        if all(at_least_one("stretch", s) == 1 for s in stretch):
+        if max(at_least_one("stretch", s) for s in stretch) == 1:
             return Extended(waves, 1.0)
         along = self.measured(waves, extent).unbind(-1)
         ratio = [self.ratio(each, s) for each, s in zip(along, stretch, strict=True)]
@@ -115,20 +115,20 @@ class AxesByParts(_ByAxisOrWave):
 
         w_ta' = γ w_ta + (1 - γ) w_ta / s_a,    γ_ta = (r_ta - beta_slow) / (beta_fast - beta_slow) cut to [0, 1]
 
-    Patches look both ways: half a turn across the image shows a pair all angles from -π to π, as a whole one does in a text
-    that is read forwards. So beta_slow is half of what it is there. Few patches make few turns, 2.2 in 14 patches at a
-    radian each: beta_fast is four times beta_slow, as in Llama 3, not 32 times.
+    The ends are those of Llama 3: few patches make few turns, 2.2 in 14 patches at a radian each, and in no image 32.
+    Patches look both ways, so that half a turn across the image shows a pair all angles from -π to π. But in a larger image
+    things are larger too, which interpolated waves follow and those that are kept do not: a lower end keeps too much.
 
-    beta_fast  Components with so many turns or more are kept: 2.
-    beta_slow  Components with so many turns or fewer are divided by s: 0.5.
+    beta_fast  Components with so many turns or more are kept: 4.
+    beta_slow  Components with so many turns or fewer are divided by s: 1.
     by         What decides: "axis", the turns r_ta of each component; "wave", those along all axes, the root of the sum of
                r_ta², so that a pair keeps its direction where all axes grow alike.
     """
 
     rope_type = "ntk-by-parts"
 
-    beta_fast: float = 2.0
-    beta_slow: float = 0.5
+    beta_fast: float = 4.0
+    beta_slow: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,8 +152,8 @@ class AxesYaRN(AxesByParts):
     With more keys attention spreads; what it spreads over is tokens, so s is by how much there are more of them, the product
     of all s_a. Then an image of one row is a text, whatever it has for columns. "side" takes their geometric mean.
 
-    beta_fast         Components with so many turns or more are kept: 2.
-    beta_slow         Components with so many turns or fewer are divided by s: 0.5.
+    beta_fast         Components with so many turns or more are kept: 4.
+    beta_slow         Components with so many turns or fewer are divided by s: 1.
     by                What decides: "axis", each component by itself, or "wave", the turns along all axes.
     growth            The s of the factor: "tokens", the product of all s_a; "side", its A-th root.
     attention_factor  Takes the place of 0.1 ln s + 1 where an axis grows.
