@@ -21,7 +21,8 @@ from accelerate import Accelerator
 from ropewalk.lab.bench import report
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.store import Run
-from ropewalk.lab.train import Trainer, loss_of
+from ropewalk.lab.tasks.vision import loss_of
+from ropewalk.lab.train import Trainer
 
 CASES = {"cifar100-tiny": ("none", "mixed"), "cifar100-small": ("mixed",)}
 ROUNDS = 7
@@ -53,11 +54,11 @@ def measured(data: str, recipe: str, encoding: str) -> dict:
         targets = torch.nn.functional.one_hot(torch.arange(config.batch, device="cuda") % 100, 100).float()
         steps = trainer.per_epoch
         compiling = timed(trainer.one_epoch)
-        batches = list(trainer.data.batches("train", trainer.order(), epoch=0))
+        batches, augment = list(trainer.batches()), trainer.task.augment
         works = {
             "bare": lambda: [bare(trainer, images, targets) for _ in range(steps)],
             "loop": trainer.one_epoch,
-            "augmentation": lambda: [trainer.augment(b.images, b.labels, b.index, epoch=0, classes=100) for b in batches],
+            "augmentation": lambda: [augment(b.images, b.labels, b.index, epoch=0, classes=100) for b in batches],
             "validation": lambda: trainer.scores("validation"),
         }
         times = {name: [] for name in works}

@@ -315,7 +315,7 @@ def test_recipes_take_a_side(each):
 def test_every_setting_is_in_its_table():
     table = recipes.settings()
     assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(vars(Config()))
-    assert "| `batch` | 1,024 | Images in a step, of all processes together. |" in table
+    assert "| `batch` | 1,024 | Images or windows of text in a step, of all processes together. |" in table
     assert "| `strength` | – | See `augment`. |" in table
 
 

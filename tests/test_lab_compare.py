@@ -377,9 +377,9 @@ def test_the_table_says_what_the_files_say(first):
     half = half_by_hand(list(found.values()))
     assert half > 0
     for row in rows:
-        assert row.accuracy.mean == pytest.approx(sum(found[row.label]) / 2, rel=1e-12)
-        assert row.accuracy.half == pytest.approx(half, rel=1e-9)
-        assert row.images_per_second is None
+        assert row.score.mean == pytest.approx(sum(found[row.label]) / 2, rel=1e-12)
+        assert row.score.half == pytest.approx(half, rel=1e-9)
+        assert row.per_second is None
         assert row.notes == ()
     above = {label: [a - b for a, b in zip(found[label], found["none"], strict=True)] for label in LABELS[1:]}
     y = np.array(list(found.values()))
@@ -403,9 +403,9 @@ def test_differences_are_paired_by_seed_over_those_that_both_have(tmp_path, monk
     monkeypatch.setattr(module, "train", lacking)
     none, mixed, axial = table(again(tmp_path, seeds=[0, 3, 5]))
     assert (none.seeds, mixed.seeds, axial.seeds) == (2, 3, 1)
-    assert none.accuracy.mean == pytest.approx(0.5 + 34 / 128)
+    assert none.score.mean == pytest.approx(0.5 + 34 / 128)
     assert mixed.difference == pytest.approx((0.125, 0.0, 2))
-    assert axial.accuracy.mean == pytest.approx(0.75)
+    assert axial.score.mean == pytest.approx(0.75)
     assert axial.difference is None
 
 
@@ -418,13 +418,13 @@ def test_without_a_baseline_there_are_no_differences(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "train", lacking)
     rows = table(again(tmp_path, ["mixed"]))
     assert [row.difference for row in rows] == [None, None]
-    assert [row.accuracy is None for row in rows] == [True, False]
+    assert [row.score is None for row in rows] == [True, False]
     assert next(csv.DictReader(io.StringIO(as_csv(rows))))["test_accuracy"] == ""
 
 
 def test_one_seed_has_no_interval(tmp_path, trained):
     rows = table(again(tmp_path, ["mixed"], seeds=[0]))
-    assert [row.accuracy.half for row in rows] == [None, None]
+    assert [row.score.half for row in rows] == [None, None]
     shown = silent()
     shown.print(rendered(rows))
     assert "62.50" in shown.file.getvalue()
@@ -436,14 +436,14 @@ def test_costs_come_from_probes(copy):
         (folder,) = copy.runs.glob(f"mixed-seed{seed}-*")
         write(folder / "probes.json", {"cost": [{"images_per_second": speed, "peak_bytes": None}], "offset": []})
     none, mixed, axial = table(copy)
-    assert (none.images_per_second, mixed.images_per_second, axial.images_per_second) == (None, 200.0, None)
+    assert (none.per_second, mixed.per_second, axial.per_second) == (None, 200.0, None)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cost": [{}]}', '{"cost": [3]}', '{"cost": 3}'])
 def test_damaged_probes_are_told_and_cost_no_result(copy, content):
     (next(copy.runs.glob("mixed-seed3-*")) / "probes.json").write_text(content)
     row = table(copy)[1]
-    assert (row.seeds, row.images_per_second) == (2, None)
+    assert (row.seeds, row.per_second) == (2, None)
     assert "seed 3: " in row.notes[0]
     assert "probes.json" in row.notes[0]
 
@@ -457,7 +457,7 @@ def test_the_csv_parses_back(copy):
     assert [each["label"] for each in read] == LABELS
     for row, each in zip(rows, read, strict=True):
         assert (int(each["seeds"]), int(each["planned"])) == (row.seeds, row.planned)
-        assert (float(each["test_accuracy"]), float(each["test_accuracy_half"])) == row.accuracy[:2]
+        assert (float(each["test_accuracy"]), float(each["test_accuracy_half"])) == row.score[:2]
         assert each["notes"] == "; ".join(row.notes)
         assert int(each["encoding_parameters"]) == row.encoding_parameters
     assert (read[0]["difference"], float(read[0]["images_per_second"])) == ("", 1234.5)
@@ -470,7 +470,7 @@ def test_the_table_in_a_terminal(first):
     console.print(rendered(table(first)))
     mixed = next(line for line in console.file.getvalue().splitlines() if "mixed" in line)
     row = table(first)[1]
-    assert f"{100 * row.accuracy.mean:.2f} ± {100 * row.accuracy.half:.2f}" in mixed
+    assert f"{100 * row.score.mean:.2f} ± {100 * row.score.half:.2f}" in mixed
     assert f"{100 * row.difference.mean:+.2f} ± " in mixed
 
 

@@ -545,7 +545,7 @@ def test_runs_given_twice_count_once(tmp_path):
     done = made(tmp_path / "b", BASE, accuracy=0.5, metrics=False)
     for runs in ([undone, done], [done, undone], [done, undone, done]):
         (group,) = groups_of(runs)
-        assert group.accuracies() == {"mixed": {0: 0.5}}
+        assert group.scores() == {"mixed": {0: 0.5}}
         assert group.twice == len(runs) - 1
 
 

@@ -92,7 +92,7 @@ def _one(comparison: Comparison, member: Member, shown: Lines, state: PartialSta
 def _told(comparison: Comparison, member: Member) -> str:
     """What a run came to."""
     result, note = comparison.outcome(member)
-    return note if result is None else f"test accuracy {100 * result['test_accuracy']:.1f} %"
+    return note if result is None else comparison.metric.told("test", result)
 
 
 def _failed(path: Path, error: Exception, *, writes: bool) -> str:

@@ -10,12 +10,15 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from ropewalk import factory
 
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
+LATER = ("length", "kv_heads", "start")
+"""Settings that others came before: where they are None they name no run, so that earlier ones keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +29,20 @@ class Config:
     span           Radians that the fastest channel of the encoding turns across the image at its start, the same for every
                    encoding; None leaves each its own.
     seed           Of the weights, the order of the data, augmentation, dropout.
-    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images.
+    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images; with a `length`, a
+                   file of text, or a folder with train.txt and val.txt.
     root           Where torchvision's data sets lie.
     size           Of the images in training; None is that of the data.
     validation     The share of the training set that is kept for validation, where the data have none of their own.
     fraction       The share of what is left that is trained on.
+    length         Bytes of a window of text, from which each next one is to be found; None: images.
     patch          The side of a patch.
+    kv_heads       Heads of keys and values, for text; None: as many as of queries.
     ratio          Of the perceptron's width to the model's.
     pool           What is classified: the mean of the patches, or a class token.
     layer_scale    The start of learned gains on branches.
-    batch          Images in a step, of all processes together.
+    start          The folder of a run that is done, whose weights it begins with; its name counts, not its place.
+    batch          Images or windows of text in a step, of all processes together.
     learning_rate  At its highest, after the warm-up; then it falls to zero as a cosine.
     warmup         Epochs in which it rises, from zero.
     clip           The largest norm of the gradient.
@@ -60,11 +67,13 @@ class Config:
     validation: float = 0.1
     fraction: float = 1.0
     workers: int = 4
+    length: int | None = None
 
     patch: int = 4
     width: int = 192
     depth: int = 12
     heads: int = 4
+    kv_heads: int | None = None
     ratio: float = 4.0
     pool: typing.Literal["mean", "class"] = "mean"
     registers: int = 0
@@ -72,6 +81,7 @@ class Config:
     drop_path: float = 0.0
     dropout: float = 0.0
 
+    start: str | None = None
     epochs: int = 50
     batch: int = 1024
     optimiser: typing.Literal["adamw", "lamb"] = "adamw"
@@ -102,6 +112,9 @@ class Config:
         for name in ("epochs", "batch", "depth", "heads", "width", "patch", "every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("length", "kv_heads"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be none, or 1 or more, got {getattr(self, name)}")
         for name in ("validation", "dropout", "drop_path", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
@@ -130,6 +143,9 @@ class Config:
     def name(self) -> str:
         """Of its folder: the encoding, the seed, and a hash of all settings that change results."""
         said = {name: value for name, value in self.document().items() if name not in ELSEWHERE}
+        said = {name: value for name, value in said.items() if value is not None or name not in LATER}
+        if self.start is not None:
+            said["start"] = Path(self.start).name
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
         return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
 

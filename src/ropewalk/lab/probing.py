@@ -21,9 +21,9 @@ class Probed(NamedTuple):
 
 def names(given: Sequence[str]) -> list[str]:
     """Probes that there are: those given, each once, or all."""
-    from ropewalk.lab.probes import PROBES
+    from ropewalk.lab.probes import ALL
 
-    return [known("probe", name, PROBES) for name in dict.fromkeys(given)] or list(PROBES)
+    return [known("probe", name, ALL) for name in dict.fromkeys(given)] or list(ALL)
 
 
 def evaluate(runs: Sequence["Run"], given: Sequence[str], console: "Console") -> Probed:
@@ -38,19 +38,21 @@ def evaluate(runs: Sequence["Run"], given: Sequence[str], console: "Console") ->
 
 
 def probe_all(runs: Sequence["Run"], chosen: Sequence[str], console: "Console") -> Probed:
-    """Probe runs, those that are done. One that fails is told, unless it is alone, and the others go on."""
-    from ropewalk.lab.probes import probe
+    """Probe runs, those that are done, for what there is for images or text. One that fails is told, unless it is alone, and
+    the others go on."""
+    from ropewalk.lab.probes import names_of, probe
     from ropewalk.lab.progress import Stages
 
+    asked = [[name for name in chosen if name in names_of(run)] or list(chosen) for run in runs]
     probed = Probed({}, [])
-    with Stages(console, len(runs) * len(chosen)) as shown:
-        for number, run in enumerate(runs):
+    with Stages(console, sum(map(len, asked))) as shown:
+        for number, (run, own) in enumerate(zip(runs, asked, strict=True)):
 
-            def watch(name: str, run: "Run" = run, before: int = number * len(chosen)) -> None:
-                shown.begin(before + chosen.index(name), f"{run.path.name}: {name}")
+            def watch(name: str, run: "Run" = run, before: int = sum(map(len, asked[:number])), own: Any = own) -> None:
+                shown.begin(before + own.index(name), f"{run.path.name}: {name}")
 
             try:
-                probed.found[str(run.path)] = probe(run, chosen, watch=watch)
+                probed.found[str(run.path)] = probe(run, own, watch=watch)
             except KeyboardInterrupt:
                 shown.say("stopped; the same command goes on")
                 raise

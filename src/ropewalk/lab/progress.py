@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from ropewalk.lab.metric import metric_in
+
 PAUSE = 5.0
 """Seconds between lines."""
 
@@ -24,7 +26,7 @@ class Lines:
 
     def __init__(self, console: Console, *, runs: int, epochs: int, clock: Clock = time.monotonic) -> None:
         self.console, self.runs, self.epochs, self.clock = console, runs, epochs, clock
-        self.ended, self.epoch, self.trained, self.title, self.accuracy = 0, 0, 0, "", ""
+        self.ended, self.epoch, self.trained, self.title, self.judged = 0, 0, 0, "", ""
         self.start = self.last = clock()
 
     def __enter__(self) -> Self:
@@ -35,15 +37,15 @@ class Lines:
 
     def begin(self, title: str) -> None:
         """A run is taken up."""
-        self.title, self.epoch, self.accuracy = title, 0, ""
+        self.title, self.epoch, self.judged = title, 0, ""
         self.show(f"{title}: begins")
 
     def record(self, record: Mapping[str, Any]) -> None:
         """An epoch of it is trained."""
         self.epoch, self.trained = record["epoch"], self.trained + 1
-        if "validation_accuracy" in record:
-            self.accuracy = f", accuracy {100 * record['validation_accuracy']:.1f} %"
-        words = f"epoch {self.epoch} of {self.epochs}, loss {record['loss']:.4g}{self.accuracy}"
+        if metric := metric_in(record, "validation"):
+            self.judged = f", {metric.told('validation', record).removeprefix('validation ')}"
+        words = f"epoch {self.epoch} of {self.epochs}, loss {record['loss']:.4g}{self.judged}"
         self.show(f"{self.title}: {words}, {self.left(self.epochs - self.epoch)} left")
 
     def end(self, words: str) -> None:

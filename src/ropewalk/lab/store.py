@@ -27,6 +27,8 @@ from torch import Tensor
 from ropewalk.lab.config import Config
 
 FORMAT = "ropewalk run 1"
+AVERAGE, PLAIN = "average/module.", "model/"
+"""How names of weights begin in a checkpoint: those of the moving average, and those that the optimiser moves."""
 
 
 class Damaged(RuntimeError):
@@ -116,6 +118,14 @@ class Run:
         if said.get("sum") != _sum(tensors, said.get("facts", "")):
             raise Damaged(f"{path} is damaged: its checksum differs; delete it to begin anew")
         return tensors, json.loads(said["facts"])
+
+    def weights(self) -> dict[str, Tensor]:
+        """Those of the checkpoint as they were judged: their moving average, where there is one."""
+        held = self.load()
+        if held is None:
+            raise ValueError(f"{self.path} must have a checkpoint.safetensors, but there is none")
+        start = PLAIN if self.config.ema is None else AVERAGE
+        return {name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)}
 
     # Results
 

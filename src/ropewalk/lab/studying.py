@@ -64,7 +64,7 @@ def train(said: str, config: "Config", runs: Path, console: "Console", trackers:
             shown.say("stopped; the same command goes on")
             raise
         result = run.result()  # of several processes, the first alone has written it for sure
-        shown.end("done" if result is None else f"test accuracy {100 * result['test_accuracy']:.1f} %")
+        shown.end("done" if result is None else alone.metric.told("test", result))
     return run
 
 

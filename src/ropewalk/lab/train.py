@@ -7,31 +7,26 @@ to rounding.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ropewalk.lab.augment import Augment
 from ropewalk.lab.bench.report import machine, versions
-from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Data, epoch_order, load
-from ropewalk.lab.data.folder import Folder
 from ropewalk.lab.diagnosis import broken, looking
 from ropewalk.lab.draws import seed_of
-from ropewalk.lab.evaluate import Scores, evaluate, normalised
 from ropewalk.lab.lamb import Lamb
-from ropewalk.lab.placing import moved
 from ropewalk.lab.schedule import learning_rate
 from ropewalk.lab.store import Run
-from ropewalk.models import ViT
+from ropewalk.lab.tasks import task_of
+from ropewalk.lab.tasks.vision import open_data as open_data
+from ropewalk.models import LM, ViT
 
 Watch = Callable[[Mapping[str, Any]], None]
 
@@ -67,16 +62,8 @@ class Trainer:
 
     def __init__(self, config: Config, run: Run, accelerator: Accelerator, watch: Watch) -> None:
         self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
-        self.data = open_data(config).to(accelerator.device)
-        if not self.data.counts["validation"]:
-            raise ValueError(
-                f"a run needs a validation set, got none of {self.data}; raise `validation`, {config.validation}"
-            )
-        self.size = config.size or self.data.size
-        self.plain = model_of(config, size=self.size, channels=self.data.channels, classes=len(self.data.classes))
-        self.per_epoch = self.data.counts["train"] // config.batch
-        self.augment = augment_of(config, self.data)
-        self.plain.to(accelerator.device)
+        self.task = task_of(config, accelerator.device)
+        self.plain, self.per_epoch = self.task.model, self.task.steps
         if (
             config.compile
         ):  # as CUDA graphs, unless processes talk to each other in between: launching takes longer than a step
@@ -115,8 +102,8 @@ class Trainer:
         start = time.perf_counter()
         self.model.train()
         total = torch.zeros((), device=self.accelerator.device)
-        for batch in self.data.batches("train", self.order(), epoch=self.epoch):
-            total += self.one_step(batch.images, batch.labels, batch.index)
+        for batch in self.batches():
+            total += self.one_step(batch)
             self.step += 1
         self.epoch += 1
         loss = self.accelerator.reduce(total, "mean").item() / self.per_epoch
@@ -125,21 +112,15 @@ class Trainer:
             raise NotFinite(self.told(loss))
         return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": self.rate(self.step - 1)}
 
-    def order(self) -> list[Tensor]:
+    def batches(self) -> Iterator[Any]:
         """This process's share of each batch of the epoch."""
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        count, config = self.data.counts["train"], self.config
-        return epoch_order(count, config.batch, seed=config.seed, epoch=self.epoch, rank=rank, world=world)
+        return self.task.batches(self.epoch, self.accelerator.process_index, self.accelerator.num_processes)
 
-    def one_step(self, images: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+    def one_step(self, batch: Any) -> Tensor:
         """Forward, backward, update; the loss, left on the device."""
         config = self.config
         torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
-        x, targets = self.augment(images, labels, index, epoch=self.epoch, classes=len(self.data.classes))
-        grid = tuple(side // config.patch for side in x.shape[2:])
-        places = moved(config, self.plain.encoding, grid, step=self.step, count=len(x))
-        places = None if places is None else places.to(x.device, non_blocking=True)
-        loss = loss_of(self.model(normalised(x, self.data), places), targets, config)
+        loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step)
         self.accelerator.backward(loss)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
@@ -163,9 +144,9 @@ class Trainer:
     def _retraced(self) -> str:
         self.plain.train()
         while self.epoch < self.config.epochs:
-            for batch in self.data.batches("train", self.order(), epoch=self.epoch):
+            for batch in self.batches():
                 with looking(self.plain) as seen:
-                    self.one_step(batch.images, batch.labels, batch.index)
+                    self.one_step(batch)
                 if seen:
                     return f"in step {self.step} {seen[0]} is the first layer to give numbers that are not finite"
                 if names := broken(self.plain):
@@ -179,9 +160,9 @@ class Trainer:
         warmup, steps = round(self.config.warmup * self.per_epoch), self.config.epochs * self.per_epoch
         return learning_rate(step, highest=self.config.learning_rate, warmup=warmup, steps=steps)
 
-    def scores(self, split: str) -> Scores:
+    def scores(self, split: str) -> Mapping[str, float]:
         """Of what is judged, on a part of the data."""
-        return evaluate(self.judged, self.data, split, self.accelerator, batch=self.config.batch)
+        return self.task.scores(self.judged, split, self.accelerator)
 
     # On disk
 
@@ -208,6 +189,8 @@ class Trainer:
         """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
         held = self.run.load()
         if held is None:
+            if self.config.start is not None:
+                begin(self.plain, Run.at(Path(self.config.start)))
             if self.accelerator.is_main_process:
                 self.run.cut(0)
                 self.run.save(self.tensors(), epoch=0, step=0, seconds=0.0)
@@ -239,19 +222,7 @@ class Trainer:
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
 
 
-def augment_of(config: Config, data: Data) -> Augment:
-    """What is done to images on the device; those of folders have had their random crop when they were read."""
-    operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
-    return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
-
-
-def open_data(config: Config) -> Data:
-    """The data of a run."""
-    names = ("root", "seed", "validation", "fraction", "size", "workers")
-    return load(config.data, **{name: getattr(config, name) for name in names})
-
-
-def optimiser_of(config: Config, model: ViT) -> torch.optim.Optimizer:
+def optimiser_of(config: Config, model: ViT | LM) -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())
@@ -264,18 +235,19 @@ def optimiser_of(config: Config, model: ViT) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
 
 
-def loss_of(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
-    """Of soft targets (B classes), smoothed."""
-    logits, classes = logits.float(), targets.shape[-1]
-    targets = targets * (1 - config.smoothing) + config.smoothing / classes
-    if config.loss == "binary":
-        return F.binary_cross_entropy_with_logits(logits, targets)
-    return F.cross_entropy(logits, targets)
+def begin(model: ViT | LM, run: Run) -> None:
+    """Give a model the weights of a run that is done, as they were judged."""
+    if run.result() is None:
+        raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
+    try:
+        model.load_state_dict(run.weights())
+    except RuntimeError as error:
+        raise ValueError(f"the weights of {run.path} do not fit these settings: {error}") from error
 
 
-def named(split: str, scores: Scores) -> dict[str, float]:
+def named(split: str, scores: Mapping[str, float]) -> dict[str, float]:
     """Scores under the name of what they were made on."""
-    return {f"{split}_{name}": value for name, value in scores._asdict().items()}
+    return {f"{split}_{name}": value for name, value in scores.items()}
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:

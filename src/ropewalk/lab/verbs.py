@@ -34,7 +34,7 @@ def train(
     Args:
         name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
         recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
-            comrope.
+            comrope, books.
         set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
         seed: Of all that is drawn.
         runs: The folder of runs.
@@ -46,12 +46,12 @@ def train(
 
 
 def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
-    """Probe a trained run: other resolutions, moved positions and images, shuffled patches, cost, what it learned.
+    """Probe a trained run: other resolutions, moved positions and images, shuffled patches, longer texts, cost.
 
     Args:
         path: The folder of a run; or that of many, or the file that `compare` wrote.
-        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost; all by
-            default. What was found before is not measured again.
+        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost, or,
+            of text, positions, passkey, cost; all by default. What was found before is not measured again.
         json: Print one JSON document and nothing else.
     """
     probed = probing.evaluate(studying.found([Path(path)]), probes, output.console(stderr=json))

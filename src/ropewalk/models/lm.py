@@ -96,15 +96,19 @@ class LM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal weights of deviation 0.02, those that end a branch less by the root of twice the depth."""
+        """Normal weights of deviation 0.02, those that end a branch less by the root of twice the depth.
+
+        The encoding draws last: all other weights are the same with any encoding.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
-            elif isinstance(module, nn.RMSNorm | Encoding):
+            elif isinstance(module, nn.RMSNorm):
                 module.reset_parameters()
         for block in self.blocks:
             for last in (block.proj, block.down):
                 nn.init.normal_(last.weight, std=0.02 / (2 * len(self.blocks)) ** 0.5)  # type: ignore[union-attr, arg-type]
+        self.encoding.reset_parameters()
 
     def cache(self) -> Cache:
         """Room for what is seen piece by piece."""

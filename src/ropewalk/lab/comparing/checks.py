@@ -1,10 +1,14 @@
 """What is refused before anything is trained: a comparison that fails in its fifth hour was checked too late.
 
 Numbers that do not fit each other are told in words. Then each encoding goes through the model once, in one block, with two
-empty images that were augmented as in training; what it refuses there is refused here. The test set is not read.
+empty images that were augmented as in training, or two empty texts; what it refuses there is refused here. The test set is
+not read.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +21,9 @@ from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Data, epoch_order
 from ropewalk.lab.placing import moved
-from ropewalk.lab.train import augment_of, open_data
+from ropewalk.lab.store import Run
+from ropewalk.lab.tasks.text import check_text, length_of, open_text, reader_of
+from ropewalk.lab.tasks.vision import augment_of, open_data
 
 SAMPLES = 2
 """In a trial: a pair, which mixup mixes."""
@@ -29,6 +35,9 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
     config = configs[comparison.baseline]
     if config.width % config.heads:
         raise Refusal(f"heads must divide the width, got {config.heads} heads and a width of {config.width}")
+    _check_start(config)
+    if config.length is not None:
+        return _check_texts(configs, config, processes)
     data = _opened(config)
     _check_numbers(config, data, processes)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -39,11 +48,40 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
 
 def _opened(config: Config) -> Data:
     """The data, if they are there."""
+    with _reading(config):
+        return open_data(config)
+
+
+@contextmanager
+def _reading(config: Config) -> Iterator[None]:
     try:
         with refusing():
-            return open_data(config)
+            yield
     except (OSError, RuntimeError) as error:
         raise Refusal(f"the data {config.data!r} cannot be read: {error}") from error
+
+
+def _check_start(config: Config) -> None:
+    """The run whose weights all begin with, if there is one, is done."""
+    if config.start is not None:
+        with refusing():
+            if Run.at(Path(config.start)).result() is None:
+                raise ValueError(f"a run can begin from one that is done alone, and {config.start} has no result.json")
+
+
+def _check_texts(configs: Mapping[str, Config], config: Config, processes: int) -> None:
+    """Text that is long enough, and encodings that read it."""
+    with _reading(config):
+        text, length = open_text(config), length_of(config)
+        check_text(config, text)
+        epoch_order(text.drawn(length), config.batch, seed=config.seed, epoch=0, world=processes)
+    tokens = torch.zeros(SAMPLES, length, dtype=torch.int64)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for label, each in configs.items():
+            with _trying(label):
+                model = reader_of(replace(each, depth=1))
+                _check_span(each, model.encoding)
+                model(tokens)
 
 
 def _check_numbers(config: Config, data: Data, processes: int) -> None:
@@ -73,10 +111,16 @@ def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     """One forward pass."""
     size = tuple(images.shape[2:])
     grid = tuple(side // config.patch for side in size)
-    try:
+    with _trying(label):
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
         _check_span(config, model.encoding)
         model(images, moved(config, model.encoding, grid, step=0, count=SAMPLES))
+
+
+@contextmanager
+def _trying(label: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, TypeError, RuntimeError) as error:
         raise Refusal(f"{label} cannot be trained with these settings: {error}") from error
 

@@ -17,7 +17,7 @@ from ropewalk.lab.verdicts import one_line
 
 FAILED, TRACE = "failed.txt", "trace.txt"
 NEEDED = ("test_accuracy", "encoding_parameters")
-"""What a table needs of a result."""
+"""What a table needs of a result; text has bits beside."""
 
 
 class Outcome(NamedTuple):

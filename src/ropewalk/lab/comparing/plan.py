@@ -17,6 +17,7 @@ from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.entries import Entry, Said, entry
 from ropewalk.lab.comparing.outcomes import Outcome, outcome
 from ropewalk.lab.config import Config
+from ropewalk.lab.metric import Metric, metric_of
 from ropewalk.lab.store import Damaged, Run, read, write
 
 FORMAT = "ropewalk comparison 1"
@@ -97,6 +98,11 @@ class Comparison:
         """All settings of a run."""
         own = next(each for each in self.entries if each.label == member.label)
         return Config.of({**self.settings, "encoding": own.encoding, "options": own.options, "seed": member.seed})
+
+    @property
+    def metric(self) -> Metric:
+        """What its runs are judged by."""
+        return metric_of(self.settings)
 
     def outcome(self, member: Member) -> Outcome:
         """How far a run is."""

@@ -6,7 +6,8 @@
 All probes that look at images look at those of the validation set: the test set is read once, at the end of training, and
 what is learnt here may be used to choose between models. The weights are the moving average's, where there is one. Every
 number but those of `cost` follows from the run and its seed. A probe has a list of rows under its name; what it could not
-measure is in the list `refused`, with the words of whoever refused it. A probe that is done is not done again.
+measure is in the list `refused`, with the words of whoever refused it. A probe that is done is not done again. Runs on text
+have probes of their own.
 """
 
 import difflib
@@ -16,12 +17,15 @@ from typing import Any
 import torch
 
 from ropewalk.lab.probes.attending import patterns as patterns
-from ropewalk.lab.probes.costing import cost
+from ropewalk.lab.probes.costing import cost, cost_of_reading
 from ropewalk.lab.probes.file import add, held
+from ropewalk.lab.probes.finding import passkey
 from ropewalk.lab.probes.moving import offset, shuffle, translation
 from ropewalk.lab.probes.opening import Empty, Opened, Rows, opened
 from ropewalk.lab.probes.opening import restored as restored
 from ropewalk.lab.probes.reaching import reached
+from ropewalk.lab.probes.reading import Read, positions
+from ropewalk.lab.probes.reading import read as read
 from ropewalk.lab.probes.resolving import resolution
 from ropewalk.lab.probes.turning import equivariance, frequencies, waves
 from ropewalk.lab.store import Run
@@ -38,47 +42,57 @@ PROBES: dict[str, Callable[[Opened], Rows]] = {
     "cost": cost,
 }
 """The probes by name. A row with a "why" is a refusal."""
-ALL = tuple(PROBES)
+READING: dict[str, Callable[[Read], Rows]] = {"positions": positions, "passkey": passkey, "cost": cost_of_reading}
+"""Those of text."""
+ALL = tuple(dict.fromkeys((*PROBES, *READING)))
 
 
 def probe(
     run: Run,
-    names: Sequence[str] = ALL,
+    names: Sequence[str] | None = None,
     *,
     device: torch.device | str | None = None,
     watch: Callable[[str], None] = lambda name: None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Probe a run on its validation set, on a GPU if there is one; all that is known of it, earlier probes included.
 
-    `watch` gets the name of each probe that begins. Each is written down when it is done, so that an interruption loses
-    but the one that it interrupts.
+    Without names it is probed for everything. `watch` gets the name of each probe that begins. Each is written down when it
+    is done, so that an interruption loses but the one that it interrupts.
     """
+    kind = names_of(run)
+    names = kind if names is None else names
     for name in names:
-        _known(name)
+        _known(name, kind)
     if run.result() is None:
         raise ValueError(f"only a run that is done is probed, since it is probed once; {run.path} has no result.json")
     there = held(run)
     left = [name for name in dict.fromkeys(names) if name not in there]
     if not left:
         return there
-    subject = opened(run, device)
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
+    subject = opened(run, where) if run.config.length is None else read(run, where)
     for name in left:
         watch(name)
         there = add(run, name, _rows(name, subject))
     return there
 
 
-def _rows(name: str, subject: Opened) -> list[dict[str, Any]]:
+def names_of(run: Run) -> tuple[str, ...]:
+    """The probes that a run can be asked for."""
+    return tuple(PROBES if run.config.length is None else READING)
+
+
+def _rows(name: str, subject: Opened | Read) -> list[dict[str, Any]]:
     """What a probe found; one that looks at images finds nothing where there are none."""
     try:
-        return list(PROBES[name](subject))
+        return list(READING[name](subject) if isinstance(subject, Read) else PROBES[name](subject))
     except Empty as error:
         return [{"why": str(error)}]
 
 
-def _known(name: str) -> None:
-    """Refuse a name that no probe has."""
-    if name not in PROBES:
-        close = difflib.get_close_matches(name, PROBES, n=1)
+def _known(name: str, there: Sequence[str]) -> None:
+    """Refuse a name that no probe of this kind of run has."""
+    if name not in there:
+        close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no probe is named {name!r}{hint}; there are {', '.join(PROBES)}")
+        raise ValueError(f"no probe is named {name!r}{hint}; there are {', '.join(there)}")

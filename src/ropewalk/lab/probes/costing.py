@@ -1,4 +1,4 @@
-"""What inference costs: images a second and memory, and how many numbers are learned.
+"""What inference costs: images or bytes of text a second and memory, and how many numbers are learned.
 
 The model and its like without an encoding take turns, forth and back, so that a busy machine is busy for both, and the
 fastest round of each counts, since others on the machine only make it slower. Times are of the machine that the probe runs
@@ -7,6 +7,7 @@ on, and no two runs of it agree: compare those of one machine, by their ratio.
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from ropewalk.lab.bench.clock import rounds_in_turn
 from ropewalk.lab.building import model_of
 from ropewalk.lab.probes.opening import Opened, Rows
-from ropewalk.models import ViT
+from ropewalk.lab.probes.reading import Read
+from ropewalk.lab.tasks.text import reader_of
+from ropewalk.models import LM, ViT
 
 ROUNDS = 9
 FEW = 64
-"""The most images in a batch on a CPU."""
+"""The most images or texts in a batch on a CPU."""
 
 
 def cost(opened: Opened) -> Rows:
@@ -26,15 +29,30 @@ def cost(opened: Opened) -> Rows:
     device = opened.data.device
     count = opened.config.batch if device.type == "cuda" else min(opened.config.batch, FEW)
     images = torch.zeros(count, opened.data.channels, *opened.data.size, device=device)
-    works = [partial(_forward, model, images, opened.config.precision) for model in (opened.model, _bare(opened))]
-    own, bare = (1e3 * count / min(each) for each in rounds_in_turn(*works, rounds=ROUNDS, warm=2, where=device.type))
-    yield {
-        "images_per_second": own,
-        "without_encoding": bare,
+    yield _told(opened.model, _bare(opened), images, opened.config.precision, "images") | {"batch": count}
+
+
+def cost_of_reading(subject: Read) -> Rows:
+    """Bytes a second through the model in windows of the length of training, without a cache, and `without_encoding`."""
+    config, device = subject.config, subject.text.parts["train"].device
+    count = config.batch if device.type == "cuda" else min(config.batch, FEW)
+    tokens = torch.zeros(count, subject.length, dtype=torch.int64, device=device)
+    with torch.random.fork_rng(devices=[]):
+        bare = reader_of(replace(config, encoding="none", options={}, span=None)).eval().to(device)
+    yield _told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
+
+
+def _told(own: ViT | LM, bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
+    """What a model costs beside its like without an encoding; text counts byte by byte."""
+    device, many = given.device, given.numel() if things == "bytes" else len(given)
+    works = [partial(_forward, model, given, precision) for model in (own, bare)]
+    mine, plain = (1e3 * many / min(each) for each in rounds_in_turn(*works, rounds=ROUNDS, warm=2, where=device.type))
+    return {
+        f"{things}_per_second": mine,
+        "without_encoding": plain,
         "peak_bytes": _peak(works[0], device),
-        "parameters": _numbers(opened.model),
-        "encoding_parameters": _numbers(opened.encoding),
-        "batch": count,
+        "parameters": _numbers(own),
+        "encoding_parameters": _numbers(own.encoding),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 
@@ -48,9 +66,9 @@ def _bare(opened: Opened) -> ViT:
 
 
 @torch.no_grad()
-def _forward(model: nn.Module, images: Tensor, precision: str) -> None:
-    with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        model(images)
+def _forward(model: nn.Module, given: Tensor, precision: str) -> None:
+    with torch.autocast(given.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        model(given)
 
 
 def _peak(work: partial[None], device: torch.device) -> int | None:

@@ -17,15 +17,12 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch, Data, in_order
 from ropewalk.lab.evaluate import Scores, normalised
 from ropewalk.lab.store import Run
-from ropewalk.lab.train import open_data
+from ropewalk.lab.tasks.vision import open_data
 from ropewalk.models import ViT
 
 Rows = Iterable[dict[str, Any]]
 Answer = Callable[[Batch], Tensor]
 """A way to give the logits (B classes) of a batch."""
-
-AVERAGE, PLAIN = "average/module.", "model/"
-"""How names of weights begin in a checkpoint: those of the moving average, and those that the optimiser moves."""
 
 
 class Empty(ValueError):
@@ -77,14 +74,13 @@ def opened(run: Run, device: torch.device | str | None = None) -> Opened:
 
 def restored(run: Run) -> tuple[ViT, Data]:
     """The model of a run with the weights of its checkpoint, their moving average where there is one, and its data."""
-    held = run.load()
-    if held is None:
-        raise ValueError(f"{run.path} must have a checkpoint.safetensors, but there is none")
+    if run.config.length is not None:
+        raise ValueError(f"a run on images was wanted, and {run.path} is one on text")
+    weights = run.weights()
     data = open_data(run.config)
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         model = model_of(run.config, size=data.size, channels=data.channels, classes=len(data.classes))
-    start = PLAIN if run.config.ema is None else AVERAGE
-    model.load_state_dict({name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)})
+    model.load_state_dict(weights)
     return model.eval().requires_grad_(False), data
 
 

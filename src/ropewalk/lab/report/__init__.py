@@ -16,11 +16,14 @@ from ropewalk.lab.report.panels import Styles
 from ropewalk.lab.report.probed import frequencies, offset, resolution, translation
 from ropewalk.lab.report.rows import rows_of, spreadsheet
 from ropewalk.lab.report.styles import styles_of
+from ropewalk.lab.report.texts import extensions, passkey, positions
 from ropewalk.lab.store import Run, put
 
 FIGURES: tuple[Callable[[Sources], Shown | str], ...] = (
     accuracy, learning, resolution, offset, translation, frequencies, attention, cost,
 )  # fmt: skip
+READING = (accuracy, learning, positions, extensions, passkey, cost)
+"""Those of text."""
 
 
 def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -45,7 +48,8 @@ def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str 
 def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
     rows = rows_of(group, baseline)
     sources = Sources(group, rows, styles, baseline, mark)
-    return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in FIGURES], mark)
+    figures = FIGURES if group.settings.get("length") is None else READING
+    return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in figures], mark)
 
 
 def _write(path: Path, content: bytes) -> Path:

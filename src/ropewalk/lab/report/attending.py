@@ -22,7 +22,7 @@ def attention(of: Sources) -> Shown | str:
         return "Attention patterns are not drawn: there is nothing to read them with."
     shown, refused = [], []
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        for found in [each for each in seeds.values() if each.accuracy is not None][:1]:
+        for found in [each for each in seeds.values() if each.score is not None][:1]:
             try:
                 shown.append(_attention(of, f"attention-{i}", label, _pictures(found, patterns)))
             except (ValueError, RuntimeError, OSError) as error:

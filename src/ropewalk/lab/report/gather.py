@@ -10,6 +10,7 @@ from typing import Any
 
 from ropewalk.lab.comparing.entries import Entry as Encoding
 from ropewalk.lab.config import ELSEWHERE
+from ropewalk.lab.metric import Metric, metric_of
 from ropewalk.lab.report.reading import Found, read
 from ropewalk.lab.report.words import counted, listed
 from ropewalk.lab.store import Run
@@ -39,10 +40,15 @@ class Group:
         given += [counted(registers, "register")] if registers > 0 else []
         return listed(given) if given else ""
 
-    def accuracies(self) -> dict[str, dict[int, float]]:
+    @property
+    def metric(self) -> Metric:
+        """What they are judged by."""
+        return metric_of(self.settings)
+
+    def scores(self) -> dict[str, dict[int, float]]:
         """Of the runs that are done, by label and seed."""
         values = {
-            label: {seed: each.accuracy for seed, each in seeds.items() if each.accuracy is not None}
+            label: {seed: each.score for seed, each in seeds.items() if each.score is not None}
             for label, seeds in self.found.items()
         }
         return {label: seeds for label, seeds in values.items() if seeds}
@@ -64,7 +70,7 @@ def shared(run: Run) -> dict[str, Any]:
 
 def _group(settings: dict[str, Any], members: Sequence[Found]) -> Group:
     found: dict[str, dict[int, Found]] = {}
-    for each in sorted(members, key=lambda each: each.accuracy is None):
+    for each in sorted(members, key=lambda each: each.score is None):
         config = each.run.config
         found.setdefault(Encoding(config.encoding, config.options).label, {}).setdefault(config.seed, each)
     ordered = {label: dict(sorted(found[label].items())) for label in sorted(found)}

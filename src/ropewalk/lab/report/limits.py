@@ -33,7 +33,7 @@ RECIPE = (
 
 def limits(group: Group, rows: Sequence[Row]) -> list[str]:
     """All of them."""
-    done = [row for row in rows if row.accuracy]
+    done = [row for row in rows if row.score]
     return [
         *_seeds(done),
         *_several(done),
@@ -90,15 +90,15 @@ def _scope(group: Group) -> str:
 
 def _span(group: Group) -> str:
     """Whether encodings begin with equal frequencies."""
-    span = group.settings.get("span")
+    span, across = group.settings.get("span"), "image" if group.settings.get("length") is None else "text"
     if span is None:
         return (
-            "Spans are not equal: each encoding turns its fastest channel across the image as far as its paper has it, so "
-            "that what differs may be the range of frequencies and not the method."
+            f"Spans are not equal: each encoding turns its fastest channel across the {across} as far as its paper has it, "
+            "so that what differs may be the range of frequencies and not the method."
         )
     return (
         f"Spans are equal: the fastest channel of each encoding that turns channels begins with {span:g} radians across the "
-        "image. Those that learn may move away from it, and a span that suits one need not suit another."
+        f"{across}. Those that learn may move away from it, and a span that suits one need not suit another."
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ropewalk.lab.metric import ACCURACY, BITS, Metric
 from ropewalk.lab.report import sections, settings
 from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, joined, table, tag
@@ -49,7 +50,7 @@ def lead(chapters: Sequence[Chapter]) -> str:
     """How many runs of what there are."""
     labels = {row.label for each in chapters for row in each.rows}
     runs = [found for each in chapters for found in each.group.runs]
-    done = sum(found.accuracy is not None for found in runs)
+    done = sum(found.score is not None for found in runs)
     data = sorted({setting(each.group.settings["data"]) for each in chapters})
     all_done = "all done" if done == len(runs) else f"{done} of them done"
     return f"{counted(len(labels), 'encoding')} on {listed(data)}, {counted(len(runs), 'run')}, {all_done}."
@@ -108,12 +109,12 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
         settings.held_equal(of.group),
         tag("h2", f"Results{said}", id=f"results{of.mark}"),
         sections.results(of.rows, styles, baseline),
-        tag("p", NOTE, class_="note"),
+        tag("p", note(of.group.metric), class_="note"),
         *drawn[:1],
         tag("h2", f"What can and cannot be concluded{said}", id=f"conclusions{of.mark}"),
         sections.concluded(of.concluded),
         tag("h2", f"What else was measured{said}"),
-        tag("p", PROBED),
+        tag("p", PROBED[of.group.metric]),
         tag("div", *drawn[1:], *sections.more_numbers(of.group, styles), class_="shown"),
         *([tag("h3", "What is not here"), bullets(absent)] if absent else []),
         tag("h2", f"How to reproduce{said}", id=f"reproduce{of.mark}"),
@@ -123,15 +124,23 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
     return joined(parts)
 
 
-NOTE = (
-    "Accuracy on the test set, which was read once, at the end of training: mean over seeds ± half of a 95 % interval. "
-    "Differences are taken seed by seed, in points of a hundred; their intervals hold for all of them at once."
-)
+def note(metric: Metric) -> str:
+    """What the numbers of the table are."""
+    unit = "points of a hundred" if metric is ACCURACY else metric.points
+    return (
+        f"{metric.name.capitalize()} on the test set, which was read once, at the end of training: mean over seeds ± half "
+        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
+    )
+
+
 AGAIN = (
     "Equal settings make equal runs. Where data lie, with how many workers they are read and how often a state is kept are "
     "left out: they change no result."
 )
-PROBED = "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy."
+PROBED = {
+    ACCURACY: "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy.",
+    BITS: "Losses from here on are of the validation text, which training does not see.",
+}
 
 
 def _refused(group: Group) -> list[str]:

@@ -10,6 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ropewalk.lab.intervals import Estimate
+from ropewalk.lab.metric import ACCURACY, Metric
 from ropewalk.lab.plots.page import LABEL, plain
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.rows import Row
@@ -39,9 +40,9 @@ def canvas(title: str, height: float = HEIGHT, **grid: Any) -> tuple[Figure, Any
     return figure, axes
 
 
-def in_percent(axis: Any) -> None:
-    """Shares of 1 are read as per cent."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}".replace("-", "−")))
+def in_units(axis: Any, metric: Metric = ACCURACY) -> None:
+    """Shares of 1 are read as per cent, bits as they are."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{metric.scale * value:.3g}".replace("-", "−")))
 
 
 def across(axes: Axes) -> None:
@@ -52,13 +53,13 @@ def across(axes: Axes) -> None:
 
 def dots(rows: Sequence[Row], styles: Styles, title: str, *, against: str = "") -> Figure:
     """A dot with its interval for each encoding, and its seeds; or, against a baseline, its paired difference."""
-    shown = [row for row in rows if (row.difference if against else row.accuracy)]
+    shown = [row for row in rows if (row.difference if against else row.score)]
     figure, axes = canvas(title, 0.9 + 0.3 * len(shown))
     for place, row in enumerate(shown):
-        estimate, style = row.difference if against else row.accuracy, styles[row.label]
+        estimate, style = row.difference if against else row.score, styles[row.label]
         assert estimate is not None
         if not against:
-            seeds = [found.accuracy for found in row.runs.values() if found.accuracy is not None]
+            seeds = [found.score for found in row.runs.values() if found.score is not None]
             axes.plot(seeds, [place] * len(seeds), "|", color=style.colour, alpha=0.6, markersize=9)
         axes.errorbar(estimate.mean, place, xerr=estimate.half, fmt=style.mark, color=style.colour, markersize=6, capsize=3)
     if against:
@@ -67,12 +68,13 @@ def dots(rows: Sequence[Row], styles: Styles, title: str, *, against: str = "") 
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="x", color=LIGHT.line, linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.set_xlabel(f"points above {short(against)}" if against else "test accuracy, %")
-    in_percent(axes.xaxis)
+    metric = rows[0].metric
+    axes.set_xlabel(f"{metric.points} above {short(against)}" if against else f"test {metric.title}")
+    in_units(axes.xaxis, metric)
     return figure
 
 
-def learning(group: Group, styles: Styles, name: str, title: str, *, share: bool) -> Figure:
+def learning(group: Group, styles: Styles, name: str, title: str, *, metric: Metric | None) -> Figure:
     """What was measured over the epochs: the mean of the seeds that are done, and every seed faintly."""
     figure, axes = canvas(title)
     for label, seeds in group.found.items():
@@ -85,8 +87,8 @@ def learning(group: Group, styles: Styles, name: str, title: str, *, share: bool
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     across(axes)
-    if share:
-        in_percent(axes.yaxis)
+    if metric is not None:
+        in_units(axes.yaxis, metric)
     return figure
 
 
@@ -103,7 +105,7 @@ def places(lines: Lines, styles: Styles, title: str, *, ticks: Mapping[Any, str]
     crowded = sum(map(len, ticks.values())) > 34
     axes.set_xticks(range(len(ticks)), list(ticks.values()), rotation=45 if crowded else 0)
     axes.set_xlabel(xlabel)
-    in_percent(axes.yaxis)
+    in_units(axes.yaxis)
     across(axes)
     return figure
 
@@ -117,13 +119,13 @@ def costs(rows: Sequence[Row], styles: Styles, title: str, *, what: str, xlabel:
     figure, axes = canvas(title)
     for row in rows:
         style = styles[row.label]
-        assert row.accuracy is not None
-        at = (getattr(row, what), row.accuracy.mean)
-        axes.errorbar(*at, yerr=row.accuracy.half, fmt=style.mark, color=style.colour, markersize=6, capsize=3)
+        assert row.score is not None
+        at = (getattr(row, what), row.score.mean)
+        axes.errorbar(*at, yerr=row.score.half, fmt=style.mark, color=style.colour, markersize=6, capsize=3)
     axes.margins(x=0.15)
     axes.set_xlabel(xlabel)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
-    in_percent(axes.yaxis)
+    in_units(axes.yaxis, rows[0].metric)
     across(axes)
     return figure

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ropewalk.lab.metric import metric_of
 from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.store import read as read_file
 
@@ -24,9 +25,9 @@ class Found:
     troubles: tuple[str, ...] = ()
 
     @property
-    def accuracy(self) -> float | None:
-        """On the test set, once the run is done."""
-        return self.result.get("test_accuracy")
+    def score(self) -> float | None:
+        """What it is judged by, on the test set, once the run is done."""
+        return self.result.get(f"test_{metric_of(self.run.config.document()).key}")
 
     def nameless(self, error: Exception) -> str:
         """What is wrong, without saying where the runs lie."""
@@ -35,7 +36,7 @@ class Found:
     @property
     def state(self) -> str:
         """In a few words."""
-        if self.accuracy is not None:
+        if self.score is not None:
             return "done"
         if self.failed:
             return f"failed: {self.failed}"
@@ -47,9 +48,10 @@ def read(run: Run) -> Found:
     """All that the folder of a run says."""
     troubles: list[str] = []
     result = _numbers(_tried(troubles, run, run.result))
-    failed = "" if "test_accuracy" in result else _text(run, "failed.txt")
-    if not failed and "test_accuracy" not in result and (run.path / "result.json").exists():
-        failed = "its result.json has no test accuracy that is a number"
+    metric = metric_of(run.config.document())
+    failed = "" if f"test_{metric.key}" in result else _text(run, "failed.txt")
+    if not failed and f"test_{metric.key}" not in result and (run.path / "result.json").exists():
+        failed = f"its result.json has no test {metric.name} that is a number"
     return Found(
         run=run,
         result=result,

@@ -2,12 +2,15 @@
 
 import csv
 import io
+import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.metric import ACCURACY, Metric
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.reading import Found, number
 
@@ -19,58 +22,66 @@ COLUMNS = (
 
 
 class Row(NamedTuple):
-    """One encoding. Numbers are None where no run has them; `accuracy` and `difference` are shares of 1.
+    """One encoding. Numbers are None where no run has them; `score` and `difference` are of the metric, accuracies as shares
+    of 1.
 
     Times are medians over seeds; `inference_ratio` is the time of inference over that of the same model without an encoding.
     """
 
     label: str
     runs: Mapping[int, Found]
-    accuracy: Estimate | None
+    score: Estimate | None
     difference: Estimate | None
     encoding_parameters: float | None
     parameters: float | None
     seconds: float | None
-    images_per_second: float | None
+    per_second: float | None
     inference_ratio: float | None
     peak_bytes: float | None
+    metric: Metric = ACCURACY
 
     @property
     def done(self) -> tuple[int, ...]:
         """Seeds that have a result."""
-        return tuple(seed for seed, found in self.runs.items() if found.accuracy is not None)
+        return tuple(seed for seed, found in self.runs.items() if found.score is not None)
 
     @property
     def undone(self) -> dict[int, str]:
         """Seeds that have none, and why."""
-        return {seed: found.state for seed, found in self.runs.items() if found.accuracy is None}
+        return {seed: found.state for seed, found in self.runs.items() if found.score is None}
 
 
 def rows_of(group: Group, baseline: str) -> list[Row]:
-    """The baseline first, then the highest mean first; those without a result last."""
-    scores = group.accuracies()
+    """The baseline first, then the best mean first; those without a result last."""
+    scores = group.scores()
     middle = means({label: list(seeds.values()) for label, seeds in scores.items()})
     apart = differences(scores, baseline) if baseline in scores else {}
-    rows = [_row(label, runs, middle.get(label), apart.get(label)) for label, runs in group.found.items()]
-    return sorted(rows, key=lambda row: (row.label != baseline, -row.accuracy.mean if row.accuracy else 1.0, row.label))
+    metric = group.metric
+    rows = [_row(label, runs, middle.get(label), apart.get(label), metric) for label, runs in group.found.items()]
+
+    def place(row: Row) -> tuple[bool, float, str]:
+        return row.label != baseline, metric.rank(row.score.mean) if row.score else math.inf, row.label
+
+    return sorted(rows, key=place)
 
 
-def _row(label: str, runs: Mapping[int, Found], accuracy: Estimate | None, difference: Estimate | None) -> Row:
+def _row(label: str, runs: Mapping[int, Found], score: Estimate | None, difference: Estimate | None, metric: Metric) -> Row:
     counts = {name: _first(runs, name) for name in ("encoding_parameters", "parameters")}
     costs = [entry for found in runs.values() for entry in found.probes.get("cost", [])]
     seconds = _median(found.result.get("seconds") for found in runs.values())
-    speed, peak = (_median(entry.get(name) for entry in costs) for name in ("images_per_second", "peak_bytes"))
-    ratio = _median(_over(entry.get("without_encoding"), entry.get("images_per_second")) for entry in costs)
+    speed, peak = (_median(entry.get(name) for entry in costs) for name in (metric.pace, "peak_bytes"))
+    ratio = _median(_over(entry.get("without_encoding"), entry.get(metric.pace)) for entry in costs)
     return Row(
         label,
         runs,
-        accuracy,
+        score,
         difference,
         **counts,
         seconds=seconds,
-        images_per_second=speed,
+        per_second=speed,
         inference_ratio=ratio,
         peak_bytes=peak,
+        metric=metric,
     )
 
 
@@ -94,11 +105,19 @@ def _over(top: object, bottom: object) -> float | None:
 def spreadsheet(groups: Sequence[Sequence[Row]]) -> str:
     """All rows as CSV with a header; numbers are not rounded, and a cell without one is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, _columns(groups), lineterminator="\n")
     writer.writeheader()
     for index, rows in enumerate(groups, start=1):
         writer.writerows({"group": index, **_cells(row)} for row in rows)
     return text.getvalue()
+
+
+def _columns(groups: Sequence[Sequence[Row]]) -> list[str]:
+    """Of all metrics that the rows have: each has columns of its own."""
+    metrics = list(dict.fromkeys(row.metric for rows in groups for row in rows)) or [ACCURACY]
+    own = [[name.replace("test_accuracy", f"test_{each.key}") for name in COLUMNS[6:8]] for each in metrics]
+    paces = [each.pace for each in metrics]
+    return [*COLUMNS[:6], *itertools.chain(*own), *COLUMNS[8:14], *paces, *COLUMNS[15:]]
 
 
 def _cells(row: Row) -> dict[str, object]:
@@ -109,10 +128,11 @@ def _cells(row: Row) -> dict[str, object]:
         "options": json.dumps(config.options, sort_keys=True),
         "seeds": " ".join(map(str, row.done)),
         "unfinished_seeds": " ".join(map(str, row.undone)),
-        **_parts("test_accuracy", row.accuracy),
+        **_parts(f"test_{row.metric.key}", row.score),
         **_parts("difference", row.difference),
         "difference_seeds": row.difference and row.difference.seeds,
-        **{name: getattr(row, name) for name in COLUMNS[-6:]},
+        row.metric.pace: row.per_second,
+        **{name: getattr(row, name) for name in (*COLUMNS[-6:-3], *COLUMNS[-2:])},
     }
 
 

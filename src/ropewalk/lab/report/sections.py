@@ -13,7 +13,7 @@ from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.numbers import MOVED, SHUFFLED, numbers_of
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.styles import MARKS, Style
-from ropewalk.lab.report.words import amount, exceeds, listed, percent, points
+from ropewalk.lab.report.words import amount, apart, exceeds, listed, told
 
 NUMBERS = {
     SHUFFLED: "With shuffled patches, positions are kept: what is left is what the model knows without them.",
@@ -31,13 +31,14 @@ def key(style: Style) -> Html:
 
 def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> Html:
     """The table; columns that nobody has are left out."""
+    metric = rows[0].metric
     columns: dict[str, Callable[[Row], str]] = {
-        "Test accuracy": lambda row: percent(row.accuracy),
-        f"Points above {baseline}": lambda row: _against(row, baseline),
+        f"Test {metric.name}": lambda row: told(row.score, metric),
+        f"{metric.points.capitalize()} above {baseline}": lambda row: _against(row, baseline),
         "Parameters of encoding": lambda row: amount(row.encoding_parameters),
         "Parameters of model": lambda row: amount(row.parameters),
         "Training, s": lambda row: amount(row.seconds),
-        "Images per second": lambda row: amount(row.images_per_second),
+        f"{metric.things.capitalize()} per second": lambda row: amount(row.per_second),
         "Inference, × without": lambda row: amount(row.inference_ratio),
         "Peak memory, MiB": lambda row: amount(None if row.peak_bytes is None else row.peak_bytes / 2**20),
     }
@@ -59,15 +60,16 @@ def seeds(row: Row) -> str:
 
 
 def _against(row: Row, baseline: str) -> str:
-    if row.label == baseline and row.accuracy:
+    if row.label == baseline and row.score:
         return tag("span", "baseline", class_="even")
     if row.difference is None:
         return "–"
     if row.difference.half is None:
-        return points(row.difference)
-    kind = "even" if not exceeds(row.difference) else "above" if row.difference.mean > 0 else "below"
-    word = {"even": "not told apart", "above": "above", "below": "below"}[kind]
-    return joined([points(row.difference), " ", tag("span", word, class_=kind)])
+        return apart(row.difference, row.metric)
+    better = row.metric.rank(row.difference.mean) < 0
+    kind = "even" if not exceeds(row.difference) else "above" if better else "below"
+    word = "not told apart" if kind == "even" else "above" if row.difference.mean > 0 else "below"
+    return joined([apart(row.difference, row.metric), " ", tag("span", word, class_=kind)])
 
 
 def concluded(found: Conclusions) -> Html:

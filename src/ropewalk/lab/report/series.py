@@ -12,12 +12,12 @@ Lines = dict[str, dict[Any, Estimate]]
 """By label, then by place on the axis."""
 
 
-def lines_of(group: Group, probe: str, place: Callable[[Entry], Hashable | None]) -> Lines:
-    """Accuracies of a probe at each place; several entries of a run at one place count as their mean."""
+def lines_of(group: Group, probe: str, place: Callable[[Entry], Hashable | None], what: str = "accuracy") -> Lines:
+    """What a probe has at each place, accuracies by default; several entries of a run at one place count as their mean."""
     at: dict[Any, dict[str, list[float]]] = {}
     for label, seeds in group.found.items():
         for found in seeds.values():
-            for where, value in _by_place(found.probes.get(probe, []), place).items():
+            for where, value in _by_place(found.probes.get(probe, []), place, what).items():
                 at.setdefault(where, {}).setdefault(label, []).append(value)
     lines: Lines = {}
     for where in sorted(at):
@@ -26,10 +26,10 @@ def lines_of(group: Group, probe: str, place: Callable[[Entry], Hashable | None]
     return {label: lines[label] for label in group.found if label in lines}
 
 
-def _by_place(entries: Sequence[Entry], place: Callable[[Entry], Hashable | None]) -> dict[Any, float]:
+def _by_place(entries: Sequence[Entry], place: Callable[[Entry], Hashable | None], what: str) -> dict[Any, float]:
     at: dict[Any, list[float]] = {}
     for entry in entries:
-        where, value = place(entry), number(entry.get("accuracy"))
+        where, value = place(entry), number(entry.get(what))
         if where is not None and value is not None:
             at.setdefault(where, []).append(value)
     return {where: math.fsum(values) / len(values) for where, values in at.items()}
@@ -86,6 +86,6 @@ def curve(found: Found, name: str) -> dict[float, float]:
 
 def mean_curve(runs: Sequence[Found], name: str) -> dict[float, float]:
     """The mean over those runs that are done, at the epochs that all of them have."""
-    curves = [curve(found, name) for found in runs if found.accuracy is not None]
+    curves = [curve(found, name) for found in runs if found.score is not None]
     epochs = sorted(set.intersection(*map(set, curves))) if curves else []
     return {epoch: math.fsum(each[epoch] for each in curves) / len(curves) for epoch in epochs}

@@ -1,19 +1,24 @@
 """What was held equal, and what was not."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ropewalk.lab.config import LATER
 from ropewalk.lab.report.elements import Html, joined, table, tag
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.reading import Found
 from ropewalk.lab.report.words import counted, setting
+from ropewalk.lab.tasks.text import VISUAL
 
 AREAS = {
-    "Data": ("data", "size", "validation", "fraction"),
-    "Model": ("patch", "width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout"),
+    "Data": ("data", "size", "length", "validation", "fraction"),
+    "Model": (
+        "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout",
+    ),
     "Training": (
-        "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss", "smoothing",
-        "precision", "compile", "every",
+        "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",
+        "smoothing", "precision", "compile", "every",
     ),
     "Augmentation": ("augment", "strength", "mixup", "cutmix"),
     "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
@@ -27,12 +32,20 @@ def held_equal(group: Group) -> Html:
     """The settings that all runs of a group share, by area, and where they ran."""
     known = {name for names in AREAS.values() for name in names}
     areas = {**AREAS, "Other": tuple(name for name in group.settings if name not in known)}
+    shown = {name: value for name, value in group.settings.items() if applies(name, group.settings)}
     body = [
-        (area, joined(_set(name, group.settings[name]) for name in names if name in group.settings))
+        (area, joined(_set(name, shown[name]) for name in names if name in shown))
         for area, names in areas.items()
-        if any(name in group.settings for name in names)
+        if any(name in shown for name in names)
     ]
     return joined([table(("", "Settings"), body, label="Settings that all runs share"), tag("p", machines(group))])
+
+
+def applies(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting says something: those of images do not where there is text, nor those of text where it is none."""
+    if settings.get("length") is not None and name in (*VISUAL, *AREAS["Augmentation"], "patch", "validation"):
+        return False
+    return name not in LATER or settings[name] is not None
 
 
 def _set(name: str, value: object) -> Html:

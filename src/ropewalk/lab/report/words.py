@@ -4,27 +4,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from ropewalk.lab.intervals import Estimate
+from ropewalk.lab.metric import ACCURACY, Metric
 
 MINUS = "−"
 
 
-def percent(estimate: Estimate | None) -> str:
+def told(estimate: Estimate | None, metric: Metric) -> str:
     """67.5 ± 3.2 %, or without an interval where there is none."""
     if estimate is None:
         return "–"
-    return (
-        f"{100 * estimate.mean:.1f} %"
-        if estimate.half is None
-        else f"{100 * estimate.mean:.1f} ± {100 * estimate.half:.1f} %"
-    )
+    return f"{metric.number(estimate.mean, estimate.half)} {metric.unit}".rstrip()
+
+
+def apart(estimate: Estimate | None, metric: Metric) -> str:
+    """+4.1 ± 1.0, in hundredths where it is a share."""
+    if estimate is None:
+        return "–"
+    return metric.number(estimate.mean, estimate.half, sign="+").replace("-", MINUS)
+
+
+def percent(estimate: Estimate | None) -> str:
+    """An accuracy."""
+    return told(estimate, ACCURACY)
 
 
 def points(estimate: Estimate | None) -> str:
-    """+4.1 ± 1.0, in hundredths."""
-    if estimate is None:
-        return "–"
-    middle = f"{100 * estimate.mean:+.1f}".replace("-", MINUS)
-    return middle if estimate.half is None else f"{middle} ± {100 * estimate.half:.1f}"
+    """A difference of accuracies."""
+    return apart(estimate, ACCURACY)
 
 
 def exceeds(estimate: Estimate) -> bool:

@@ -1,0 +1,84 @@
+"""Text as bytes, cut into windows: a folder with train.txt and val.txt, or one file.
+
+Of a folder, the first half of val.txt is for validation and the second half is the test text; of one file, the first 90 %
+are trained on, the next 5 % are for validation, and the last 5 % are the test text. All bytes lie on one device.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.encoding import one_of, positive
+from ropewalk.lab.data.order import epoch_order
+from ropewalk.lab.draws import seed_of
+
+OFFSET = 1005
+"""The stream of draws of where the first window of an epoch begins."""
+
+
+class Text:
+    """The bytes (N,) of a training, a validation and a test text, by name."""
+
+    def __init__(self, path: str | Path, *, fraction: float = 1.0) -> None:
+        where = Path(path).expanduser()
+        self.name = where.name
+        self.parts = _folder(where) if where.is_dir() else _file(where)
+        self.parts["train"] = self.parts["train"][: int(fraction * len(self.parts["train"]))]
+
+    def __repr__(self) -> str:
+        return f"{self.name}: " + ", ".join(f"{len(part):,} bytes {split}" for split, part in self.parts.items())
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same text, moved to the device."""
+        self.parts = {split: part.to(device) for split, part in self.parts.items()}
+        return self
+
+    def count(self, split: str, length: int) -> int:
+        """Windows of length + 1 bytes, one every `length`, that fit from the beginning."""
+        return max(0, (len(self._part(split)) - 1) // positive("length", length))
+
+    def drawn(self, length: int) -> int:
+        """Windows of the training text that fit wherever the first one begins."""
+        return max(0, len(self.parts["train"]) // length - 1)
+
+    def windows(self, split: str, length: int, order: Sequence[Tensor], offset: int = 0) -> Iterator[Tensor]:
+        """Bytes int64 (B, length + 1) for each tensor of places in the order of windows; those go to the device at once."""
+        part, empty = self._part(split), torch.empty(0, dtype=torch.int64)
+        starts = (torch.cat([empty, *order]) * length + offset).to(part.device)
+        along = torch.arange(length + 1, device=part.device)
+        for some in torch.split(starts, [len(places) for places in order]):
+            yield part[some[:, None] + along].long()
+
+    def epoch(self, length: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
+        """The windows of an epoch: where the first begins, and their order, are drawn by (seed, epoch)."""
+        order = epoch_order(self.drawn(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)
+        return self.windows("train", length, order, offset=seed_of(seed, epoch, OFFSET) % length)
+
+    def _part(self, split: str) -> Tensor:
+        return self.parts[one_of("split", split, self.parts)]
+
+
+def _folder(path: Path) -> dict[str, Tensor]:
+    if missing := [name for name in ("train.txt", "val.txt") if not (path / name).is_file()]:
+        raise ValueError(f"a folder of text must have train.txt and val.txt, but {path} has no {' and no '.join(missing)}")
+    held = _bytes(path / "val.txt")
+    return {"train": _bytes(path / "train.txt"), **_cut(held, validation=(0.0, 0.5), test=(0.5, 1.0))}
+
+
+def _file(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ValueError(f"text must be a file, or a folder with train.txt and val.txt, but there is none at {path}")
+    return _cut(_bytes(path), train=(0.0, 0.9), validation=(0.9, 0.95), test=(0.95, 1.0))
+
+
+def _bytes(path: Path) -> Tensor:
+    return torch.from_numpy(np.fromfile(path, np.uint8))
+
+
+def _cut(whole: Tensor, **shares: tuple[float, float]) -> dict[str, Tensor]:
+    """Parts of a text, from one share of its length to another."""
+    return {name: whole[int(begin * len(whole)) : int(end * len(whole))] for name, (begin, end) in shares.items()}

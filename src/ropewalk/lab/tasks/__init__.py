@@ -1,0 +1,50 @@
+"""What a run trains a model for: images with classes, or text whose next byte is to be found.
+
+A task has the model, its data and its loss. All else, from optimiser to checkpoints, is `Trainer`'s, which knows no more of
+a task than this:
+
+    task = task_of(config, device)
+    for batch in task.batches(epoch, rank, world):
+        loss = task.loss(model, batch, epoch=epoch, step=step)
+    task.scores(model, "validation", accelerator)   # {"accuracy": …, "loss": …}
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ropewalk.lab.config import Config
+from ropewalk.models import LM, ViT
+
+
+class Task(Protocol):
+    """A model and what it is trained on; `steps` are those of an epoch."""
+
+    steps: int
+
+    @property
+    def model(self) -> ViT | LM:
+        """With its first weights, on the device."""
+
+    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
+        """One process's share of each batch of an epoch."""
+
+    def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int) -> Tensor:
+        """Of a batch; `model` is `self.model`, perhaps wrapped."""
+
+    def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
+        """How well a model does on a part of the data, in all processes together."""
+
+
+def task_of(config: Config, device: torch.device | str) -> Task:
+    """The task of a run: text where it has a length, else images."""
+    if config.length is None:
+        from ropewalk.lab.tasks.vision import Vision
+
+        return Vision(config, device)
+    from ropewalk.lab.tasks.text import Reading
+
+    return Reading(config, device)

@@ -1,0 +1,72 @@
+"""Images with classes."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ropewalk.lab.augment import Augment
+from ropewalk.lab.building import model_of
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import Batch, Data, epoch_order, load
+from ropewalk.lab.data.folder import Folder
+from ropewalk.lab.evaluate import evaluate, normalised
+from ropewalk.lab.placing import moved
+
+
+class Vision:
+    """Finds the class of an image."""
+
+    def __init__(self, config: Config, device: torch.device | str) -> None:
+        self.config = config
+        self.data = open_data(config).to(device)
+        if not self.data.counts["validation"]:
+            raise ValueError(
+                f"a run needs a validation set, got none of {self.data}; raise `validation`, {config.validation}"
+            )
+        size, classes = config.size or self.data.size, len(self.data.classes)
+        self.model = model_of(config, size=size, channels=self.data.channels, classes=classes).to(device)
+        self.steps = self.data.counts["train"] // config.batch
+        self.augment = augment_of(config, self.data)
+
+    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Batch]:
+        """One process's share of each batch of an epoch."""
+        count, config = self.data.counts["train"], self.config
+        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
+        return self.data.batches("train", order, epoch=epoch)
+
+    def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int) -> Tensor:
+        """Of images that are augmented, at positions that may be moved."""
+        classes, patch = len(self.data.classes), self.config.patch
+        x, targets = self.augment(batch.images, batch.labels, batch.index, epoch=epoch, classes=classes)
+        grid = tuple(side // patch for side in x.shape[2:])
+        places = moved(self.config, self.model.encoding, grid, step=step, count=len(x))
+        places = None if places is None else places.to(x.device, non_blocking=True)
+        return loss_of(model(normalised(x, self.data), places), targets, self.config)
+
+    def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
+        """Accuracy and loss."""
+        return evaluate(model, self.data, split, accelerator, batch=self.config.batch)._asdict()
+
+
+def augment_of(config: Config, data: Data) -> Augment:
+    """What is done to images on the device; those of folders have had their random crop when they were read."""
+    operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
+    return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
+
+
+def open_data(config: Config) -> Data:
+    """The data of a run."""
+    names = ("root", "seed", "validation", "fraction", "size", "workers")
+    return load(config.data, **{name: getattr(config, name) for name in names})
+
+
+def loss_of(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
+    """Of soft targets (B classes), smoothed."""
+    logits, classes = logits.float(), targets.shape[-1]
+    targets = targets * (1 - config.smoothing) + config.smoothing / classes
+    if config.loss == "binary":
+        return F.binary_cross_entropy_with_logits(logits, targets)
+    return F.cross_entropy(logits, targets)

@@ -1,0 +1,194 @@
+"""Probes of runs on text: losses by position, rules for longer texts, hidden keys, cost, and what reports draw of them."""
+
+import csv
+import io
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ropewalk.lab.intervals import Estimate
+from ropewalk.lab.probes import READING, finding, probe, read, reading
+from ropewalk.lab.probes.finding import DEPTHS, DRAWS, passkey, prompt
+from ropewalk.lab.probes.reading import RULES, by_position, edges, positions
+from ropewalk.lab.report import report
+from ropewalk.lab.report.styles import styles_of
+from ropewalk.lab.report.texts import far
+from ropewalk.lab.train import train
+from test_lab_text import LENGTH, SMALL, sentences
+
+ENCODINGS = {"none": {}, "rope": {}, "alibi": {}, "learned-ape": {}}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One run of each encoding, by its name, and one that was fine-tuned."""
+    books, out = tmp_path_factory.mktemp("books"), tmp_path_factory.mktemp("runs")
+    (books / "train.txt").write_bytes(sentences(2000))
+    (books / "val.txt").write_bytes(sentences(2600, seed=1))
+    base = replace(SMALL, data=str(books), epochs=1, width=48)
+    made = {name: train(replace(base, encoding=name, options=own), out) for name, own in ENCODINGS.items()}
+    rule = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": LENGTH}
+    longer = replace(base, encoding="rope", options={"extension": rule}, length=4 * LENGTH, batch=4)
+    return made | {"tuned": train(replace(longer, start=str(made["rope"].path)), out)}
+
+
+@pytest.fixture(scope="module")
+def subject(runs):
+    return read(runs["rope"], "cpu")
+
+
+@pytest.fixture(scope="module")
+def rows(subject):
+    return list(positions(subject))
+
+
+def told(rows, **wanted):
+    return [row for row in rows if wanted.items() <= row.items()]
+
+
+# Positions
+
+
+def test_bins_are_even_octaves_and_leave_nothing_out():
+    found = edges(512, 8192)
+    assert (found[0], found[-1]) == (0, 8192)
+    assert {64, 128, 256, 512, 1024, 2048, 4096} <= set(found)
+    assert found == sorted(set(found))
+    assert all(b / a == pytest.approx(2**0.5, rel=0.01) for a, b in itertools.pairwise(found[1:]))
+    assert edges(24, 24)[-1] == 24
+    assert edges(3, 12)[0] == 0
+
+
+def test_losses_by_position_are_those_of_each_byte(subject):
+    window = 2 * LENGTH
+    found, count = by_position(subject, subject.model, window)
+    part = subject.text.parts["validation"].long()
+    assert count == (len(part) - 1) // window
+    total = torch.zeros(window)
+    for i in range(count):
+        text = part[i * window : (i + 1) * window + 1]
+        with torch.no_grad():
+            total += F.cross_entropy(subject.model(text[None, :-1])[0], text[1:], reduction="none")
+    torch.testing.assert_close(found.float(), total / count)
+
+
+def test_positions_go_to_sixteen_times_the_length_and_to_four_after_fine_tuning(runs, rows):
+    plain = told(rows, rule=None)
+    assert [(row["from"], row["to"]) for row in plain] == list(itertools.pairwise(edges(LENGTH, 384)))
+    assert {(row["rule"], row["factor"]) for row in rows} == {(None, 16), *((r, f) for r in RULES for f in (2, 4, 8, 16))}
+    assert all(0 < row["loss"] < 8 and row["window"] == row["factor"] * LENGTH for row in rows)
+    assert max(row["to"] for row in told(rows, rule="yarn", factor=4)) == 4 * LENGTH
+    tuned = list(positions(read(runs["tuned"], "cpu")))
+    assert {(row["rule"], row["window"]) for row in tuned} == {(None, 16 * LENGTH)}
+
+
+def test_a_bin_is_the_mean_of_its_positions_and_rules_change_it(subject, rows):
+    model = subject.extended("linear", 4)
+    losses, count = by_position(subject, model, 4 * LENGTH)
+    for row in told(rows, rule="linear", factor=4):
+        assert row["loss"] == pytest.approx(losses[row["from"] : row["to"]].mean().item(), rel=1e-9)
+        assert row["texts"] == count
+    assert model.encoding.extension == {"rope_type": "linear", "factor": 4.0, "original_max_position_embeddings": LENGTH}
+    as_trained = by_position(subject, subject.model, 4 * LENGTH)[0]
+    assert (losses - as_trained).abs().max() > 1e-3
+
+
+def test_no_more_is_read_than_enough(subject, monkeypatch):
+    monkeypatch.setattr(reading, "ENOUGH", 3 * LENGTH)
+    assert by_position(subject, subject.model, LENGTH)[1] == 3
+    assert by_position(subject, subject.model, 4 * LENGTH)[1] == 1
+
+
+def test_tables_that_end_and_encodings_without_rules_say_so(runs):
+    for name in ("none", "alibi"):
+        assert {row["rule"] for row in positions(read(runs[name], "cpu"))} == {None}
+    rows = list(positions(read(runs["learned-ape"], "cpu")))
+    assert len(rows) == 1
+    assert "why" in rows[0]
+
+
+# Keys
+
+
+def test_a_key_is_hidden_at_its_depth_and_asked_for_at_the_end():
+    text = prompt(b"x" * 1000, 0.25, "12345")
+    assert text.index(b"12345") == 250 + len("\nThe pass key is ")
+    assert text.endswith(b"What is the pass key? The pass key is 12345")
+    assert text.count(b"x") == 1000
+
+
+def test_keys_are_asked_for_at_each_length_and_depth(subject):
+    rows = list(passkey(subject))
+    lengths = {row["length"] for row in rows}
+    assert min(lengths) >= finding.shortest()
+    assert max(lengths) == 16 * LENGTH
+    assert {(row["rule"], row["depth"]) for row in rows} == {(rule, depth) for rule in (None, "yarn") for depth in DEPTHS}
+    assert all(0 <= row["exact"] <= row["digits"] <= 1 and row["loss"] > 0 for row in rows)
+
+
+class Copier:
+    """A model that finds the key wherever it is hidden, but for its last digit."""
+
+    def __call__(self, tokens, last):
+        logits = torch.zeros(*tokens.shape, 256)
+        for row, text in zip(logits, tokens, strict=True):
+            place = bytes(text.tolist()).index(b"The pass key is ") + 16
+            row[-5:].scatter_(1, text[place : place + 5, None], 9.0)
+            row[-1] = 0
+        return logits[:, -last:]
+
+
+def test_digits_that_are_found_count(subject, monkeypatch):
+    monkeypatch.setattr(reading.Read, "extended", lambda self, rule, factor: Copier())
+    for row in passkey(subject):
+        assert row["digits"] == pytest.approx(0.8)
+        assert row["exact"] == 0
+        assert row["loss"] == pytest.approx((4 * math.log(1 + 255 * math.exp(-9)) + math.log(256)) / 5, rel=1e-4)
+    texts = {bytes(finding._text(subject, 384, 0.5, draw).tolist()) for draw in range(DRAWS)}
+    assert len({text[-5:] for text in texts}) == len(texts) == DRAWS
+    assert {len(text) for text in texts} == {384}
+
+
+# On disk, on a page
+
+
+def test_a_run_is_probed_for_what_there_is_of_text(runs):
+    found = probe(runs["rope"], device="cpu")
+    assert {name for name in found if name != "refused"} == set(READING)
+    (cost,) = found["cost"]
+    assert cost["bytes_per_second"] > 0 < cost["without_encoding"]
+    assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
+    with pytest.raises(ValueError, match=r"no probe is named 'resolution'; there are positions, passkey, cost"):
+        probe(runs["rope"], ["resolution"])
+
+
+def test_keys_in_a_picture_name_their_lines():
+    levels = {"a": 1.0, "b": 20.0}
+    lines = {name: {1.0: Estimate(level, None, 1), 90.0: Estimate(level, None, 1)} for name, level in levels.items()}
+    styles = styles_of(lines, "a")
+    (axes,) = far(lines, styles, "title", length=24, xlabel="position", top=8.0, keys=True).axes
+    words = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert words == ["a", "b"]
+    drawn = [each[0].get_color() for each in axes.get_legend_handles_labels()[0]]
+    assert drawn == [styles[name].colour for name in words]
+    assert axes.get_ylim()[1] == 8.0
+
+
+def test_a_report_draws_losses_by_position(runs, tmp_path):
+    for run in runs.values():
+        probe(run, ["positions", "passkey", "cost"], device="cpu")
+    page = report(list(runs.values()), tmp_path).read_text()
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {"positions-1.png", "positions-2.png", "passkey-1.png", "cost-1.png"} <= names
+    assert {f"extensions-1-{factor}-1.png" for factor in (2, 4, 8, 16)} <= names
+    assert not any(name.startswith(("resolution", "attention")) for name in names)
+    assert "learned-ape, positions" in page  # which refused
+    for word in ("Loss by position", "Rules for longer texts", "A hidden key"):
+        assert word in page
+    first, *_ = csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
+    assert float(first["bytes_per_second"]) > 0

@@ -1,0 +1,317 @@
+"""Text in the lab: windows of bytes, runs that are killed and go on or begin from others, and comparisons by bits."""
+
+import csv
+import io
+import json
+import math
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ropewalk.lab import metric, store
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
+from ropewalk.lab.config import Config
+from ropewalk.lab.data.text import Text
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.report import report
+from ropewalk.lab.store import Run
+from ropewalk.lab.tasks import task_of
+from ropewalk.lab.tasks.text import reader_of
+from ropewalk.lab.train import train
+
+LENGTH = 24
+SMALL = Config(
+    encoding="rope", length=LENGTH, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=16, learning_rate=1e-2,
+    warmup=0.5, augment=(), workers=0, ema=0.9, checkpoint=0.0,
+)  # fmt: skip
+
+
+def sentences(count, seed=0):
+    """Words that come again and again, so that there is something to learn."""
+    draw = torch.Generator().manual_seed(seed)
+    words = [b"rope ", b"walk ", b"hall ", b"strand ", b"turn "]
+    return b"".join(words[i] for i in torch.randint(len(words), (count,), generator=draw))
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory):
+    """A folder of text."""
+    folder = tmp_path_factory.mktemp("books")
+    (folder / "train.txt").write_bytes(sentences(4000))
+    (folder / "val.txt").write_bytes(sentences(600, seed=1))
+    return folder
+
+
+def small(books, **settings):
+    return replace(SMALL, **{"data": str(books), **settings})
+
+
+# Windows
+
+
+def test_a_folder_and_a_file_are_cut(books, tmp_path):
+    held, text = (books / "val.txt").read_bytes(), Text(books)
+    assert bytes(text.parts["train"].tolist()) == (books / "train.txt").read_bytes()
+    assert bytes(text.parts["validation"].tolist()) + bytes(text.parts["test"].tolist()) == held
+    assert len(text.parts["validation"]) == len(held) // 2
+    (tmp_path / "one.txt").write_bytes(bytes(range(200)))
+    one = Text(tmp_path / "one.txt")
+    assert [part.tolist() for part in one.parts.values()] == [list(range(180)), list(range(180, 190)), list(range(190, 200))]
+    assert len(Text(tmp_path / "one.txt", fraction=0.5).parts["train"]) == 90
+
+
+def test_an_epoch_has_every_window_once_from_an_offset_that_is_drawn(tmp_path):
+    """Each byte tells its place, so that windows tell where they begin."""
+    (tmp_path / "train.txt").write_bytes(bytes(range(256)))
+    (tmp_path / "val.txt").write_bytes(bytes(range(64)))
+    text, offsets, orders = Text(tmp_path), set(), set()
+    for epoch in range(20):
+        windows = torch.cat(list(text.epoch(7, 10, seed=3, epoch=epoch)))
+        assert windows.shape == (30, 8)
+        assert torch.equal(windows - windows[:, :1], torch.arange(8).expand(30, 8))
+        begins = windows[:, 0]
+        assert len(set((begins % 7).tolist())) == 1
+        assert len(set(begins.tolist())) == 30
+        assert begins.max() + 7 <= 255
+        offsets.add(int(begins[0] % 7))
+        orders.add(tuple(begins.argsort().tolist()))
+        again = torch.cat(list(text.epoch(7, 10, seed=3, epoch=epoch)))
+        assert torch.equal(again, windows)
+    assert len(offsets) > 4
+    assert len(orders) == 20
+    assert text.drawn(7) == 35
+
+
+def test_windows_fit_wherever_the_first_begins(tmp_path, monkeypatch):
+    (tmp_path / "train.txt").write_bytes(bytes(range(64)))
+    (tmp_path / "val.txt").write_bytes(bytes(64))
+    text = Text(tmp_path)
+    for length in (3, 7, 8, 9):
+        order = [torch.arange(text.drawn(length))]
+        (windows,) = text.windows("train", length, order, offset=length - 1)
+        assert windows[-1, -1] <= 63
+        with pytest.raises(IndexError):
+            list(text.windows("train", length, [order[0] + 1], offset=length - 1))
+
+
+def test_shares_of_processes_make_the_batch_of_one(books):
+    text = Text(books)
+    whole = list(text.epoch(LENGTH, 16, seed=1, epoch=2))
+    shares = [list(text.epoch(LENGTH, 16, seed=1, epoch=2, rank=rank, world=4)) for rank in range(4)]
+    for one, *parts in zip(whole, *shares, strict=True):
+        assert torch.equal(one, torch.cat(parts))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"data": "nowhere"}, "text must be a file, or a folder with train.txt and val.txt, but there is none at nowhere"),
+        ({"batch": 4096}, "a batch of 4096 windows of 24 bytes is more than there is to train on"),
+        ({"length": 2000, "batch": 2}, "the validation text must have more than 2000 bytes"),
+        ({"dropout": 0.1}, r"dropout is of images: for text it must be 0\.0, got 0\.1"),
+        ({"augment": ("flip",)}, "augment is of images: for text it must be empty, got flip"),
+        ({"kv_heads": 3}, "heads must divide width and kv_heads divide heads, got 24, 2 and 3"),
+        ({"length": 0}, "length must be none, or 1 or more, got 0"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_anything_is_trained(books, tmp_path, settings, words):
+    with pytest.raises((Refusal, ValueError), match=words):
+        compare(["rope"], small(books, **settings), tmp_path, seeds=[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_texts_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"must have train\.txt and val\.txt, but .* has no train\.txt and no val\.txt"):
+        Text(tmp_path)
+
+
+# The task
+
+
+def test_models_begin_alike_whatever_their_encoding(books):
+    one, two = reader_of(small(books)), reader_of(small(books, encoding="t5-bias"))
+    mine, theirs = one.state_dict(), two.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine if not name.startswith("encoding."))
+    other = reader_of(small(books, seed=1)).state_dict()
+    assert not torch.equal(mine["embed.weight"], other["embed.weight"])
+    assert reader_of(small(books, kv_heads=1)).blocks[0].qkv.weight.shape == (24 + 2 * 12, 24)
+
+
+def test_a_gated_perceptron_has_as_many_numbers_as_a_plain_one_of_that_ratio(books):
+    block = reader_of(small(books, width=192, heads=2, ratio=4.0)).blocks[0]
+    count = sum(each.weight.numel() for each in (block.gate, block.up, block.down))
+    assert count == 2 * 4 * 192 * 192
+
+
+class Alone:
+    """What a task asks of an accelerator."""
+
+    process_index, num_processes, device = 0, 1, torch.device("cpu")
+
+    def reduce(self, value, how):
+        return value
+
+
+def test_scores_are_those_of_all_windows(books):
+    task = task_of(small(books), "cpu")
+    part = Text(books).parts["validation"].long()
+    count = (len(part) - 1) // LENGTH
+    windows = torch.stack([part[i * LENGTH : (i + 1) * LENGTH + 1] for i in range(count)])
+    assert count % 16  # the last batch is not whole
+    with torch.no_grad():
+        logits = task.model(windows[:, :-1])
+    loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).item()
+    found = task.scores(task.model, "validation", Alone())
+    assert found["loss"] == pytest.approx(loss, rel=1e-6)
+    assert found["bits"] == pytest.approx(loss / math.log(2), rel=1e-6)
+    assert found["accuracy"] == pytest.approx((logits.argmax(-1) == windows[:, 1:]).float().mean().item(), rel=1e-6)
+    batch = next(task.batches(0, 0, 1))
+    own = task.loss(task.model, batch, epoch=0, step=0)
+    wanted = torch.stack([F.cross_entropy(task.model(row[None, :-1])[0], row[1:]) for row in batch]).mean()
+    torch.testing.assert_close(own, wanted)
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def whole(books, tmp_path_factory):
+    """A run that nobody disturbed."""
+    return train(small(books), tmp_path_factory.mktemp("whole"))
+
+
+def test_it_learns(whole):
+    first, *_, last = whole.metrics()
+    result = whole.result()
+    assert last["loss"] < 0.8 * first["loss"]
+    assert result["test_bits"] == pytest.approx(result["test_loss"] / math.log(2))
+    assert result["test_bits"] < 4 < math.log2(256)
+    assert result["test_accuracy"] > 0.3
+    assert result["validation_bits"] == last["validation_bits"]
+
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["ropewalk.lab.train"])
+
+
+def killed_after(config, runs, count):
+    """Train in a process that dies as it has put so many files in place."""
+    torch.set_num_threads(1)
+    calls, move = iter(range(10_000)), os.replace
+
+    def put(part, path):
+        move(part, path)
+        if next(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store.os.replace = put
+    train(Config.of(config), runs)
+
+
+def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
+    process = SERVER.Process(target=killed_after, args=(whole.config.document(), tmp_path, 5))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    before = Run(tmp_path, whole.config)
+    assert before.load()[1]["epoch"] in (1, 2)
+    after = train(whole.config, tmp_path)
+    strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
+    assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
+    mine, theirs = after.load()[0], whole.load()[0]
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert after.result()["test_bits"] == whole.result()["test_bits"]
+
+
+def test_a_run_begins_with_the_weights_of_another(books, whole, tmp_path):
+    rule = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": LENGTH}
+    config = small(books, start=str(whole.path), length=2 * LENGTH, epochs=1, batch=8, options={"extension": rule})
+    still = train(replace(config, learning_rate=0.0, ema=None), tmp_path)
+    own, given = still.weights(), whole.weights()
+    assert own.keys() == given.keys()
+    assert all(torch.equal(own[name], given[name]) for name in own)
+    assert given["norm.weight"].equal(whole.load()[0]["average/module.norm.weight"])  # as it was judged
+    tuned = train(config, tmp_path)
+    assert tuned.result()["test_bits"] < still.result()["test_bits"]
+
+
+def test_where_it_begins_is_part_of_its_name_and_the_place_of_that_is_not(books):
+    config = small(books)
+    one, two = (replace(config, start=f"{folder}/rope-seed0-aaaaaaaaaa") for folder in ("here", "there"))
+    other = replace(config, start="here/rope-seed1-bbbbbbbbbb")
+    assert one.name == two.name
+    assert len({one.name, other.name, config.name}) == 3
+
+
+def test_runs_on_images_keep_their_names():
+    """Names of before there was text."""
+    assert Config().name == "mixed-seed0-be0db33971"
+    assert RECIPES["digits"].name == "mixed-seed0-8aab33e837"
+    assert replace(Config(), length=8).name != Config().name != replace(Config(), kv_heads=2).name
+
+
+def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
+    with pytest.raises(Refusal, match=r"is no run: a run has a config\.json"):
+        compare(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
+    with pytest.raises(ValueError, match=rf"the weights of {whole.path} do not fit these settings"):
+        train(small(books, start=str(whole.path), depth=1), tmp_path)
+    begun = Run(tmp_path / "begun", small(books, seed=5))
+    begun.hold({})
+    begun.release()
+    with pytest.raises(Refusal, match=r"from one that is done alone, and .* has no result\.json"):
+        compare(["rope"], small(books, start=str(begun.path)), tmp_path / "runs", seeds=[0])
+
+
+# Comparisons
+
+
+@pytest.fixture(scope="module")
+def compared(books, tmp_path_factory):
+    """No encoding and RoPE, two seeds each."""
+    return compare(["rope"], small(books, epochs=2), tmp_path_factory.mktemp("compared"), seeds=range(2))
+
+
+def test_a_comparison_of_text_is_told_in_bits(compared):
+    assert compared.code == 0
+    assert compared.metric is metric.BITS
+    rows = {row.label: row for row in table(compared)}
+    results = [Run.at(compared.runs / each.name).result() for each in compared.members if each.label == "rope"]
+    assert rows["rope"].score.mean == pytest.approx(sum(each["test_bits"] for each in results) / 2, rel=1e-12)
+    (_, rope) = csv.DictReader(io.StringIO(as_csv(list(rows.values()))))
+    assert float(rope["test_bits"]) == rows["rope"].score.mean
+    assert "images_per_second" not in rope
+    titles = [column.header for column in rendered(list(rows.values())).columns]
+    assert titles[2] == "test bits per byte"
+    assert f"{rows['rope'].score.mean:.4f}" in list(rendered(list(rows.values())).columns[2].cells)[1].plain
+
+
+def test_a_report_of_text_takes_the_lowest_for_the_best(compared, tmp_path):
+    words = report(Comparison.at(compared.path).found(), tmp_path).read_text()
+    rows = {row.label: row.score.mean for row in table(compared)}
+    best = min(rows, key=rows.get)
+    assert f"The lowest mean is that of {best}, {rows[best]:.3f}" in words
+    assert "Test bits per byte" in words
+    assert "points" not in words.replace("endpoints", "")
+    first, second = csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
+    assert float(second["test_bits"]) == rows["rope"]
+    assert "test_accuracy" not in first
+    assert "dropout" not in words.split("How to reproduce")[0]
+    assert json.loads(Path(compared.path).read_text())["settings"]["length"] == LENGTH
+
+
+def test_two_metrics_have_their_columns_in_one_report(compared, tmp_path):
+    config = Config(data="digits", patch=2, width=24, depth=1, heads=2, epochs=1, batch=64, workers=0, augment=())
+    images = train(config, tmp_path)
+    report([images, *compared.found()], tmp_path / "out")
+    text, *_, image = csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text()))
+    assert (text["test_accuracy"], image["test_bits"]) == ("", "")
+    assert float(image["test_accuracy"]) == images.result()["test_accuracy"]
+    assert float(text["test_bits"]) > 0
