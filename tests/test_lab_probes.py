@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 from collections import Counter
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from ropewalk.lab.data.memory import Memory
 from ropewalk.lab.evaluate import Scores, normalised
 from ropewalk.lab.probes import PROBES, attending, moving, opening, patterns, probe, resolving, restored
 from ropewalk.lab.probes.opening import opened
+from ropewalk.lab.report import report
 from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.train import train
 
@@ -253,6 +255,18 @@ def test_rules_change_nothing_of_images_that_are_not_larger(run_of, probed, monk
     assert (shown[4, 6], shown[6, 10], shown[8, 12]) == (2 * count, count, 4 * count)
     assert subject.encoding.rule is None
     assert all(torch.equal(value, before[name]) for name, value in subject.model.state_dict().items())
+
+
+def test_a_report_has_a_picture_of_each_way(run_of, probed, tmp_path):
+    for name, ways in (("mixed", [*resolving.MODES, *resolving.RULES]), ("none", [*resolving.MODES])):
+        rows = [each for each in probed(name)["resolution"] if each["size"] in ([6, 10], [12, 20])]
+        run = Run.at(shutil.copytree(run_of(name).path, tmp_path / name))
+        (run.path / "probes.json").write_text(json.dumps({"resolution": rows}))
+        (run.path / "checkpoint.safetensors").unlink()  # no attention to draw
+        page = report([run], tmp_path / f"{name}-page").read_text()
+        assert ("NTK and YaRN let positions go on and slow waves down along each axis" in page) == (name == "mixed")
+        drawn = (tmp_path / f"{name}-page" / "figures").glob("resolution-*.png")
+        assert sorted(each.stem for each in drawn) == sorted(f"resolution-{way}" for way in ways)
 
 
 def test_what_is_not_finite_is_refused():

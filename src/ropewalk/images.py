@@ -84,7 +84,7 @@ class GridWaves(Waves):
 
     @property
     def traits(self) -> Traits:
-        rounding = 1.0 if self.rule is None else 8.0  # a rule computes in float32
+        rounding = 1.0 if self.rule is None else 4.0  # a rule computes in float32
         return replace(super().traits, isometric=self._factor == 1.0, rounding=rounding)
 
     @property
