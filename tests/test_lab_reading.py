@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ropewalk.lab.intervals import Estimate
-from ropewalk.lab.probes import READING, finding, probe, read, reading
+from ropewalk.lab.probes import READING, costing, finding, probe, read, reading
 from ropewalk.lab.probes.finding import DEPTHS, DRAWS, passkey, prompt
 from ropewalk.lab.probes.reading import RULES, by_position, edges, positions
 from ropewalk.lab.report import report
@@ -165,6 +165,14 @@ def test_a_run_is_probed_for_what_there_is_of_text(runs):
     assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
     with pytest.raises(ValueError, match=r"no probe is named 'resolution'; there are positions, passkey, cost"):
         probe(runs["rope"], ["resolution"])
+
+
+def test_cost_is_counted_in_bytes(subject, monkeypatch):
+    monkeypatch.setattr(costing, "rounds_in_turn", lambda *works, **options: ([1e3, 2e3], [5e2]))  # in milliseconds
+    (row,) = costing.cost_of_reading(subject)
+    assert (row["bytes_per_second"], row["without_encoding"]) == (16 * LENGTH, 32 * LENGTH)
+    assert row["parameters"] == sum(weight.numel() for weight in subject.model.parameters())
+    assert row["encoding_parameters"] == 0
 
 
 def test_keys_in_a_picture_name_their_lines():
