@@ -1,5 +1,5 @@
 """The study of text: encodings trained on windows of 512 bytes, RoPE's rules for longer texts without and with brief
-fine-tuning on windows of 2,048, all probed far beyond these lengths, and one page on them.
+fine-tuning on windows of 2,048, all probed far beyond these lengths, and a page on each.
 
 python benchmarks/text_study.py data/books runs out/text
 
@@ -31,6 +31,7 @@ ENCODINGS = (
 )
 FACTOR = 4
 QUESTION = "How far beyond its length of training does each encoding read?"
+TUNED = "What do rules for longer texts come to after brief fine-tuning?"
 
 
 def rules(length: int) -> list:
@@ -59,7 +60,8 @@ def study(base: Config, runs: Path, out: Path) -> list[Comparison]:
     probe_all([run for run in found if run.result() is not None], names(()), console)
     for each in (first, second):
         print(as_csv(table(each)))
-    print(report(found, out, question=QUESTION))
+    print(report(first.found(), out, question=QUESTION))
+    print(report(second.found(), out / "tuned", question=TUNED, baseline="rope"))
     return [first, second]
 
 

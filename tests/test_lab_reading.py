@@ -11,11 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ropewalk.lab.comparing.entries import entry
 from ropewalk.lab.intervals import Estimate
 from ropewalk.lab.probes import READING, costing, finding, probe, read, reading
 from ropewalk.lab.probes.finding import DEPTHS, DRAWS, passkey, prompt
 from ropewalk.lab.probes.reading import RULES, by_position, edges, positions
 from ropewalk.lab.report import report
+from ropewalk.lab.report.panels import short
 from ropewalk.lab.report.styles import styles_of
 from ropewalk.lab.report.texts import far
 from ropewalk.lab.train import train
@@ -175,12 +177,27 @@ def test_cost_is_counted_in_bytes(subject, monkeypatch):
     assert row["encoding_parameters"] == 0
 
 
+@pytest.mark.parametrize(
+    ("encoding", "options", "words"),
+    [
+        ("rope", {"extension": {"rope_type": "yarn-article", "factor": 4.0}}, "rope:yarn-article"),
+        ("rope", {"extension": {"factor": 4.0, "rope_type": "yarn"}, "learned": True}, "rope:yarn,learned=true"),
+        ("chain", {"parts": [{"name": "rope", "base": 100.0}, {"name": "alibi"}]}, "rope + alibi"),
+        ("liere", {"block": 4}, "liere:block=4"),
+        ("rope", {"base": 123456.0, "rotary_dim": 16}, "rope:base=123456.0,rota…"),
+    ],
+)
+def test_labels_are_told_apart_in_little_room(encoding, options, words):
+    assert short(entry((encoding, options)).label) == words
+
+
 def test_keys_in_a_picture_name_their_lines():
     levels = {"a": 1.0, "b": 20.0}
     lines = {name: {1.0: Estimate(level, None, 1), 90.0: Estimate(level, None, 1)} for name, level in levels.items()}
     styles = styles_of(lines, "a")
-    (axes,) = far(lines, styles, "title", length=24, xlabel="position", top=8.0, keys=True).axes
-    words = [text.get_text() for text in axes.get_legend().get_texts()]
+    figure = far(lines, styles, "title", length=24, xlabel="position", top=8.0, keys=True)
+    (axes,), (legend,) = figure.axes, figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
     assert words == ["a", "b"]
     drawn = [each[0].get_color() for each in axes.get_legend_handles_labels()[0]]
     assert drawn == [styles[name].colour for name in words]

@@ -1,5 +1,6 @@
 """Single pictures of a report: narrow enough that their words, of 9 points, can be read on a phone."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,17 @@ from ropewalk.lab.report.styles import LIGHT, Style
 
 WIDTH, HEIGHT = 4.0, 2.7  # inches
 
+RULE = re.compile(r'extension=\{[^{}]*"rope_type": "([\w-]+)"[^{}]*\}')
+NAME = re.compile(r'"name": "([\w-]+)"')
+
 Styles = Mapping[str, Style]
 
 
 def short(label: str, most: int = 24) -> str:
-    """A label that has room in a figure."""
-    plain = " ".join(label.split())
+    """A label that has room in a figure: a rule by its name, a chain by those of its parts."""
+    plain = RULE.sub(r"\1", " ".join(label.split()))
+    if plain.startswith("chain:parts="):
+        plain = " + ".join(NAME.findall(plain)) or plain
     return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 

@@ -10,7 +10,7 @@ from ropewalk.lab.intervals import Estimate
 from ropewalk.lab.plots.page import legend_style
 from ropewalk.lab.report.figures import Panel, Shown, Sources, bars
 from ropewalk.lab.report.gather import Group
-from ropewalk.lab.report.panels import Styles, across, canvas, short
+from ropewalk.lab.report.panels import HEIGHT, Styles, across, canvas, short
 from ropewalk.lab.report.reading import Entry, number
 from ropewalk.lab.report.series import Lines, lines_of
 from ropewalk.lab.report.styles import LIGHT, styles_of
@@ -136,7 +136,7 @@ def far(
     keys: bool = False,
 ) -> Figure:
     """Lines over a logarithmic axis on which the length of training is marked."""
-    figure, axes = canvas(title)
+    figure, axes = canvas(title, HEIGHT + (0.1 + 0.19 * -(-len(lines) // 3) if keys else 0.0))
     for label, line in lines.items():
         style, y = styles[label], [each.mean for each in line.values()]
         look: dict[str, Any] = {"fmt": style.mark, "linestyle": style.dash, "color": style.colour, "elinewidth": 0.8}
@@ -148,7 +148,7 @@ def far(
     if top is not None:
         axes.set_ylim(top=min(axes.get_ylim()[1], top))
     if keys:
-        axes.legend(**legend_style(LIGHT))
+        figure.legend(loc="outside lower left", ncols=3, **legend_style(LIGHT))
     axes.set_xlabel(xlabel)
     across(axes)
     return figure
