@@ -19,12 +19,17 @@ from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.text import Text
+from ropewalk.lab.intervals import Estimate
+from ropewalk.lab.probes import restored
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
+from ropewalk.lab.report.rows import Row
+from ropewalk.lab.report.sections import _against
 from ropewalk.lab.store import Run
 from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.text import reader_of
 from ropewalk.lab.train import train
+from ropewalk.lab.weights import of_run
 
 LENGTH = 24
 SMALL = Config(
@@ -243,6 +248,14 @@ def test_a_run_begins_with_the_weights_of_another(books, whole, tmp_path):
     assert tuned.result()["test_bits"] < still.result()["test_bits"]
 
 
+def test_what_it_learned_can_be_looked_at_and_images_are_not_looked_for(whole):
+    encoding, path, seed = of_run(str(whole.path))
+    assert (encoding.name, encoding.size, seed) == ("rope", (LENGTH,), 0)
+    assert path == str(whole.path / "checkpoint.safetensors")
+    with pytest.raises(ValueError, match=r"a run on images was wanted, and .* is one on text"):
+        restored(whole)
+
+
 def test_where_it_begins_is_part_of_its_name_and_the_place_of_that_is_not(books):
     config = small(books)
     one, two = (replace(config, start=f"{folder}/rope-seed0-aaaaaaaaaa") for folder in ("here", "there"))
@@ -305,6 +318,15 @@ def test_a_report_of_text_takes_the_lowest_for_the_best(compared, tmp_path):
     assert "test_accuracy" not in first
     assert "dropout" not in words.split("How to reproduce")[0]
     assert json.loads(Path(compared.path).read_text())["settings"]["length"] == LENGTH
+
+
+@pytest.mark.parametrize(("judged", "better"), [(metric.BITS, False), (metric.ACCURACY, True)])
+def test_what_is_above_is_better_or_worse(judged, better):
+    """The word says where a difference lies, the class, which has a colour, whether that is good."""
+    row = Row("rope", {}, Estimate(0.5, 0.01, 3), Estimate(0.2, 0.1, 3), *[None] * 6, judged)
+    assert f'class="{"above" if better else "below"}">above<' in _against(row, "none").replace("'", '"')
+    lower = row._replace(difference=Estimate(-0.2, 0.1, 3))
+    assert f'class="{"below" if better else "above"}">below<' in _against(lower, "none").replace("'", '"')
 
 
 def test_two_metrics_have_their_columns_in_one_report(compared, tmp_path):
