@@ -105,7 +105,7 @@ def _line(subject: Read, rule: str | None, factor: int) -> Rows:
     about = {"rule": rule, "factor": factor, "window": window}
     try:
         model = subject.extended(rule, factor)
-        on_cpu(model.encoding)(torch.arange(window))  # it looks at positions on a CPU alone
+        on_cpu(model.encoding)(torch.tensor([0, window - 1]))  # it looks at positions on a CPU alone
     except ValueError as error:
         yield {**about, "why": str(error)}
         return
