@@ -62,10 +62,14 @@ class Run:
         except BlockingIOError:
             self.release()
             raise Busy(f"{self.path} is being written by another process") from None
-        for leftover in self.path.glob("*.part"):
-            leftover.unlink()
-        write(self.path / "config.json", self.config.document())
-        write(self.path / "environment.json", environment)
+        try:
+            for leftover in self.path.glob("*.part"):
+                leftover.unlink()
+            write(self.path / "config.json", self.config.document())
+            write(self.path / "environment.json", environment)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let others in."""
@@ -136,7 +140,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 def put(path: Path, make: Callable[[Path], object]) -> None:
     """A file that `make` writes beside its place, put there in one move."""
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
     try:
         make(part)
         with part.open("rb") as file:

@@ -1,13 +1,14 @@
 """Train one run, or go on with it where it was left.
 
 Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
-was killed and goes on gives the metrics of one that was not, bit by bit on a CPU, and several processes give those of one,
-to rounding.
+was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
+give those of one, to rounding, if nothing is dropped: dropout and drop-path draw in each process for itself.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ropewalk.lab.augment import Augment
 from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Data, epoch_order, load
+from ropewalk.lab.data import Crop, Data, epoch_order, load, same
 from ropewalk.lab.data.folder import Folder
 from ropewalk.lab.diagnosis import broken, looking
 from ropewalk.lab.draws import seed_of
@@ -30,10 +31,16 @@ from ropewalk.lab.evaluate import Scores, evaluate, normalised
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.placing import moved
 from ropewalk.lab.schedule import learning_rate
-from ropewalk.lab.store import Run
+from ropewalk.lab.store import Damaged, Run
 from ropewalk.models import ViT
 
 Watch = Callable[[Mapping[str, Any]], None]
+RARELY = 20
+"""A checkpoint is written when the last one took a twentieth of the time since, or when it is due."""
+STRENGTHS = tuple(
+    each.name for each in fields(Augment) if each.name not in ("operations", "seed", "size", "mixup", "cutmix")
+)
+"""Options of augmentation that a run may set."""
 
 
 class NotFinite(RuntimeError):
@@ -86,7 +93,7 @@ class Trainer:
         self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
-        self.kept = time.monotonic()
+        self.kept, self.writing = time.monotonic(), 0.0
 
     def _averaged(self) -> AveragedModel | None:
         decay = self.config.ema
@@ -105,10 +112,18 @@ class Trainer:
         while self.epoch < self.config.epochs:
             record = self.one_epoch()
             if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
-                record |= named("validation", self.scores("validation"))
+                record |= self.validated()
                 self.keep(record)
             self.watch(record)
         self.finish()
+
+    def validated(self) -> dict[str, float]:
+        """Scores on the validation set, which are numbers."""
+        scores = self.scores("validation")
+        if not math.isfinite(scores.loss):
+            kept = f"{self.run.path} keeps the last good state"
+            raise NotFinite(f"after epoch {self.epoch} the validation loss is {scores.loss}; {kept}")
+        return named("validation", scores)
 
     def one_epoch(self) -> dict[str, Any]:
         """One pass over the training set: the mean of its losses."""
@@ -137,7 +152,8 @@ class Trainer:
         torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
         x, targets = self.augment(images, labels, index, epoch=self.epoch, classes=len(self.data.classes))
         grid = tuple(side // config.patch for side in x.shape[2:])
-        places = moved(config, self.plain.encoding, grid, step=self.step, count=len(x))
+        first = self.accelerator.process_index * len(x)
+        places = moved(config, self.plain.encoding, grid, step=self.step, share=slice(first, first + len(x)))
         places = None if places is None else places.to(x.device, non_blocking=True)
         loss = loss_of(self.model(normalised(x, self.data), places), targets, config)
         self.accelerator.backward(loss)
@@ -187,13 +203,24 @@ class Trainer:
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
-        last, since = self.epoch == self.config.epochs, time.monotonic() - self.kept
+        due = self.kept + min(self.config.checkpoint, RARELY * self.writing)
         if self.accelerator.is_main_process:
             self.run.log(**record, seconds=self.seconds)
-            if last or since >= self.config.checkpoint:
-                self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds)
-                self.kept = time.monotonic()
+            if self.epoch == self.config.epochs or time.monotonic() >= due:
+                self.save()
         self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
+
+    def save(self) -> None:
+        """Write the state, and remember how long that takes."""
+        begun = time.monotonic()
+        self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds, data=self.data.facts())
+        self.kept = time.monotonic()
+        self.writing = self.kept - begun
+
+    def _check_data(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with other data than the run began with."""
+        if not same(facts, here := self.data.facts()):
+            raise Damaged(f"{self.run.path} was begun with other data under this name: {facts}, where now there are {here}")
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, their average, and the state of the optimiser, by name."""
@@ -207,13 +234,14 @@ class Trainer:
     def resume(self) -> None:
         """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
         held = self.run.load()
+        self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
             if self.accelerator.is_main_process:
                 self.run.cut(0)
-                self.run.save(self.tensors(), epoch=0, step=0, seconds=0.0)
-            self.accelerator.wait_for_everyone()
+                self.save()
             return
         tensors, facts = held
+        self._check_data(facts["data"])
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition("/")
@@ -232,7 +260,7 @@ class Trainer:
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to."""
-        result = named("test", self.scores("test")) | named("validation", self.scores("validation"))
+        result = named("test", self.scores("test")) | self.validated()
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
@@ -242,13 +270,17 @@ class Trainer:
 def augment_of(config: Config, data: Data) -> Augment:
     """What is done to images on the device; those of folders have had their random crop when they were read."""
     operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
+    if unknown := sorted(set(config.strength) - set(STRENGTHS)):
+        raise ValueError(f"strength has no {', '.join(unknown)}; it takes {', '.join(STRENGTHS)}")
     return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
 
 
 def open_data(config: Config) -> Data:
     """The data of a run."""
     names = ("root", "seed", "validation", "fraction", "size", "workers")
-    return load(config.data, **{name: getattr(config, name) for name in names})
+    given: dict[str, Any] = {name: getattr(config, name) for name in names}
+    strength = {name: tuple(config.strength[name]) for name in ("scale", "ratio") if name in config.strength}
+    return load(config.data, **given, crop=Crop(**strength) if "resized-crop" in config.augment else None)
 
 
 def optimiser_of(config: Config, model: ViT) -> torch.optim.Optimizer:
@@ -267,6 +299,7 @@ def optimiser_of(config: Config, model: ViT) -> torch.optim.Optimizer:
 def loss_of(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
     """Of soft targets (B classes), smoothed."""
     logits, classes = logits.float(), targets.shape[-1]
+    targets = (targets > 0).float() if config.loss == "binary" else targets  # of a mixture both are there, as in DeiT
     targets = targets * (1 - config.smoothing) + config.smoothing / classes
     if config.loss == "binary":
         return F.binary_cross_entropy_with_logits(logits, targets)

@@ -47,7 +47,7 @@ def of_run(path: str) -> tuple[Encoding, str, int]:
 
     with ending():
         run = Run.at(Path(path))
-        return restored(run)[0].encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
+        return restored(run).encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 
 def _read(path: str) -> dict[str, Tensor]:

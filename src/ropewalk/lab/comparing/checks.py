@@ -76,7 +76,7 @@ def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     try:
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
         _check_span(config, model.encoding)
-        model(images, moved(config, model.encoding, grid, step=0, count=SAMPLES))
+        model(images, moved(config, model.encoding, grid, step=0, share=slice(SAMPLES)))
     except (ValueError, TypeError, RuntimeError) as error:
         raise Refusal(f"{label} cannot be trained with these settings: {error}") from error
 

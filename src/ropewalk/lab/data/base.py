@@ -1,10 +1,10 @@
 """What every data set is, wherever its images lie."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -70,6 +70,11 @@ class Data(ABC):
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation."""
 
+    def facts(self) -> dict[str, Any]:
+        """What tells these data from others, as plain JSON values."""
+        shape = {"classes": len(self.classes), "channels": self.channels, "size": list(self.size)}
+        return {**shape, "counts": dict(self.counts), "mean": list(self.mean), "std": list(self.std)}
+
     def to(self, device: torch.device | str) -> Self:
         """The same data; batches come on this device from now on."""
         self.device = torch.device(device)
@@ -83,6 +88,12 @@ class Data(ABC):
     @abstractmethod
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
         """Batches of a split that there is; positions are right and on the CPU."""
+
+
+def same(facts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether facts are of the same data: moments may differ by rounding, which is not the same on all devices."""
+    close = all(torch.allclose(torch.tensor(facts[name]), torch.tensor(others[name])) for name in ("mean", "std"))
+    return close and all(facts[name] == others[name] for name in ("classes", "channels", "size", "counts"))
 
 
 def _checked(positions: Tensor, split: str, count: int) -> Tensor:

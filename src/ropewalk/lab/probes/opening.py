@@ -71,21 +71,21 @@ class Opened:
 def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     """A run on a device, which is a GPU if there is one and none is named."""
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-    model, data = restored(run)
-    return Opened(run, model.to(where), data.to(where))
+    return Opened(run, restored(run).to(where), open_data(run.config).to(where))
 
 
-def restored(run: Run) -> tuple[ViT, Data]:
-    """The model of a run with the weights of its checkpoint, their moving average where there is one, and its data."""
+def restored(run: Run) -> ViT:
+    """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     held = run.load()
     if held is None:
         raise ValueError(f"{run.path} must have a checkpoint.safetensors, but there is none")
-    data = open_data(run.config)
+    weights, facts = held[0], held[1]["data"]
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
-        model = model_of(run.config, size=data.size, channels=data.channels, classes=len(data.classes))
+        shape = {"size": tuple(facts["size"]), "channels": facts["channels"], "classes": facts["classes"]}
+        model = model_of(run.config, **shape)
     start = PLAIN if run.config.ema is None else AVERAGE
-    model.load_state_dict({name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)})
-    return model.eval().requires_grad_(False), data
+    model.load_state_dict({name.removeprefix(start): value for name, value in weights.items() if name.startswith(start)})
+    return model.eval().requires_grad_(False)
 
 
 def validation(data: Data, batch: int) -> Iterator[Batch]:
