@@ -31,9 +31,11 @@ def test_what_does_not_turn_has_no_span(name):
 
 
 def test_weights_are_the_same_for_every_encoding():
-    states = [model_of(replace(SMALL, encoding=name), **DATA).state_dict() for name in ("none", "axial", "uniform")]
-    for other in states[1:]:
-        assert all(torch.equal(value, other[name]) for name, value in states[0].items())
+    first = model_of(replace(SMALL, encoding="none"), **DATA).state_dict()
+    for name in (*ROTARY, "learned-ape", "swin-bias"):
+        other = model_of(replace(SMALL, encoding=name, span=5.0), **DATA).state_dict()
+        assert all(torch.equal(value, other[key]) for key, value in first.items()), name
+    states = [first]
     other = model_of(replace(SMALL, encoding="none", seed=1), **DATA).state_dict()
     assert not torch.equal(other["head.weight"], states[0]["head.weight"])
 
@@ -43,22 +45,22 @@ def test_positions_move_by_the_same_parts_of_a_patch():
     found = {}
     for name in ("mixed", "spherical", "comrope-ld", "liere"):
         encoding = rw.create(name, head_dim=12, size=(3, 5))
-        p, whole = moved(config, encoding, (3, 5), step=7, count=4), encoding.grid(3, 5)
+        p, whole = moved(config, encoding, (3, 5), step=7, share=slice(4)), encoding.grid(3, 5)
         step = (whole[-1] - whole[0]) / torch.tensor([2.0, 4.0])
         found[name] = (p - whole) / step
     for other in found.values():
         torch.testing.assert_close(other, found["mixed"], rtol=0, atol=1e-5)
     assert found["mixed"].abs().max() > 0.1
-    assert moved(SMALL, rw.create("mixed", head_dim=12), (3, 5), step=0, count=4) is None
+    assert moved(SMALL, rw.create("mixed", head_dim=12), (3, 5), step=0, share=slice(4)) is None
 
 
 def test_positions_are_drawn_once_a_step_or_for_each_sample():
     encoding, grid = rw.create("mixed", head_dim=12, size=(3, 5)), (3, 5)
-    one, two = (moved(replace(SMALL, perturb=1.0), encoding, grid, step=step, count=4) for step in (1, 2))
+    one, two = (moved(replace(SMALL, perturb=1.0), encoding, grid, step=step, share=slice(4)) for step in (1, 2))
     assert one.shape == (15, 2)
     assert not torch.equal(one, two)
-    assert torch.equal(one, moved(replace(SMALL, perturb=1.0), encoding, grid, step=1, count=8))
-    each = moved(replace(SMALL, perturb=1.0, per_sample=True), encoding, grid, step=1, count=4)
+    assert torch.equal(one, moved(replace(SMALL, perturb=1.0), encoding, grid, step=1, share=slice(8)))
+    each = moved(replace(SMALL, perturb=1.0, per_sample=True), encoding, grid, step=1, share=slice(4))
     assert each.shape == (4, 15, 2)
     assert not torch.equal(each[0], each[1])
 
@@ -76,3 +78,19 @@ def test_the_rate_rises_and_falls():
     assert rates[8] == pytest.approx(1.0)
     assert rates[12] == pytest.approx(0.0)
     assert rates[4:] == sorted(rates[4:], reverse=True)
+
+
+def test_positions_move_by_parts_of_an_image():
+    encoding, grid = rw.create("mixed", head_dim=12, size=(3, 5)), (3, 5)
+    config, whole = replace(SMALL, shift=0.5), encoding.grid(3, 5)
+    moves = torch.stack([moved(config, encoding, grid, step=step, share=slice(4))[0] - whole[0] for step in range(400)])
+    assert moves.abs().amax(0) == pytest.approx([1.5, 2.5], abs=0.05)
+
+
+def test_processes_share_the_positions_of_a_batch():
+    encoding, grid = rw.create("mixed", head_dim=12, size=(3, 5)), (3, 5)
+    config = replace(SMALL, perturb=1.0, rescale=1.5, shift=0.5, per_sample=True, batch=8)
+    whole, first, second = (
+        moved(config, encoding, grid, step=3, share=share) for share in (slice(8), slice(4), slice(4, 8))
+    )
+    assert torch.equal(torch.cat([first, second]), whole)

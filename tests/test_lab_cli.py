@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk import cli
-from ropewalk.lab import findings, output, probes, progress, store
+from ropewalk.lab import findings, output, probes, progress, store, studying
 from ropewalk.lab.probes import restored
 from ropewalk.lab.progress import Lines, Stages
 from ropewalk.lab.store import Run
@@ -138,7 +138,7 @@ def test_fold_writes_a_model_that_answers_alike(capsys, path):
     assert rw.create(**json.loads(said["encoding"])).name == "mixed"
     folded = ViT(**json.loads(said["model"])).eval()
     folded.load_state_dict(load_file(where))
-    model, images = restored(Run.at(path))[0], torch.randn(7, 1, 8, 8)
+    model, images = restored(Run.at(path)), torch.randn(7, 1, 8, 8)
     logits = model(images)
     assert (folded(images) - logits).abs().max() < 1e-5
     told = float(words.split()[3])
@@ -263,7 +263,6 @@ def test_a_run_that_another_process_writes_is_refused(capsys, path):
         ("result.json", ["evaluate", "{run}"]),
         ("probes.json", ["evaluate", "{run}"]),
         ("config.json", ["evaluate", "{run}"]),
-        ("config.json", ["report", "runs"]),
         ("config.json", ["theory", "{run}"]),
         ("checkpoint.safetensors", ["theory", "{run}"]),
         ("checkpoint.safetensors", ["fold", "{run}"]),
@@ -272,6 +271,24 @@ def test_a_run_that_another_process_writes_is_refused(capsys, path):
 def test_damaged_files_are_named(capsys, path, name, words):
     (path / name).write_text("{")
     assert f"{name} cannot be read" in refusal(capsys, *[word.format(run=path) for word in words])
+
+
+def test_a_run_that_cannot_be_read_is_told_and_left_out(capsys, path):
+    damaged = path.parent / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text("{")
+    status, out, err = run(capsys, "report", "runs", "--baseline", NAME)
+    assert (status, out) == (0, "out/report/report.html\n")
+    assert "damaged is left out" in err
+
+
+def test_what_is_trained_beside_is_known_however_it_is_spelt():
+    assert studying.beside(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
+    assert studying.beside(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
+
+
+def test_one_side_is_that_of_a_square():
+    assert studying.settings("digits", ["size=16"]).size == (16, 16)
 
 
 def test_a_gpu_that_is_not_there_is_refused(capsys, elsewhere, monkeypatch):

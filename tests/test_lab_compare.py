@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -294,16 +295,22 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
     assert as_csv(table(found)) == as_csv(table(first))
 
 
-# Two processes
+# Two processes, forked by a server that has no threads of autograd, which a fork does not survive.
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["ropewalk.lab.train", "sklearn.datasets", "pytest"])
 
 
-def of_two(rank, port, runs, failing=None):
-    """A comparison as one of two processes, of which one may fail; its exit code is the comparison's."""
+def of_two(rank, port, runs, failing=None, late=None):
+    """A comparison as one of two processes, of which one may fail, or come late; its exit code is the comparison's."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1")
     AcceleratorState._reset_state(reset_partial_state=True)
     if rank == failing:
         Trainer.one_step = lambda self, *batch: 1 / 0
+    if rank == late:
+        resume = Trainer.resume
+        Trainer.resume = lambda self: (time.sleep(1), resume(self))
     with (runs / f"said{rank}").open("w") as file:
         code = compare(["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)).code
     os._exit(code)
@@ -314,8 +321,7 @@ def codes_of_two(*given):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=of_two, args=(rank, port, *given), daemon=True) for rank in (0, 1)]
+    processes = [SERVER.Process(target=of_two, args=(rank, port, *given), daemon=True) for rank in (0, 1)]
     for process in processes:
         process.start()
     for process in processes:
@@ -324,7 +330,7 @@ def codes_of_two(*given):
 
 
 def test_two_processes_are_one_comparison(tmp_path):
-    assert codes_of_two(tmp_path) == [0, 0]
+    assert codes_of_two(tmp_path, None, 1) == [0, 0]
     assert (tmp_path / "said0").read_text().splitlines()[-1].startswith("2 of 2  mixed, seed 1: test accuracy ")
     assert (tmp_path / "said1").read_text() == ""
     (environment,) = tmp_path.glob("mixed-seed0-*/environment.json")

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 
-from ropewalk.lab.data import epoch_order, in_order, load
+from ropewalk.lab.data import Crop, epoch_order, in_order, load
 from ropewalk.lab.data.crops import CROP, box
 from ropewalk.lab.draws import uniform
 
@@ -43,7 +43,7 @@ def pictures(tmp_path):
 
 
 def opened(path, **options):
-    return load(path, **{"size": (6, 10), "workers": 0, "validation": 0.2} | options)
+    return load(path, **{"size": (6, 10), "workers": 0, "validation": 0.2, "crop": Crop()} | options)
 
 
 def passed(data, split="train", epoch=0, batch=4):
@@ -99,7 +99,7 @@ def test_training_crops_are_those_of_their_box(pictures):
         draws = uniform(7, 3, batch.index, CROP, 40).view(-1, 10, 4).tolist()
         for image, number, own in zip(batch.images, batch.index.tolist(), draws, strict=True):
             whole = file_of(pictures, "train", number)
-            top, left, height, width = box((whole.height, whole.width), own)
+            top, left, height, width = box((whole.height, whole.width), own, Crop())
             cut = whole.crop((left, top, left + width, top + height))
             assert torch.equal(image, as_tensor(cut.resize((10, 6), Image.Resampling.BILINEAR)))
 
@@ -130,7 +130,7 @@ def test_evaluation_looks_at_the_middle_and_draws_nothing(pictures, split, part)
 
 def boxes(size, count=4000, seed=0):
     draws = uniform(seed, 0, torch.arange(count), CROP, 40).view(-1, 10, 4).tolist()
-    return torch.tensor([box(size, own) for own in draws])
+    return torch.tensor([box(size, own, Crop()) for own in draws])
 
 
 @pytest.mark.parametrize("size", [(60, 90), (90, 60), (1, 1), (200, 11), (3, 50)])
@@ -160,16 +160,16 @@ def test_boxes_are_distributed_as_torchvisions(size):
 
 
 def test_four_numbers_are_area_ratio_and_place():
-    assert box((100, 100), [[0.5, 0.999, 0.0, 0.0]]) == (0, 0, 64, 85)
-    assert box((100, 100), [[0.5, 0.0, 0.999, 0.0]]) == (15, 0, 85, 64)
-    assert box((100, 100), [[0.0, 0.5, 0.0, 0.999]]) == (0, 72, 28, 28)
-    assert box((80, 100), [[0.999, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0]]) == (0, 0, 25, 25)
+    assert box((100, 100), [[0.5, 0.999, 0.0, 0.0]], Crop()) == (0, 0, 64, 85)
+    assert box((100, 100), [[0.5, 0.0, 0.999, 0.0]], Crop()) == (15, 0, 85, 64)
+    assert box((100, 100), [[0.0, 0.5, 0.0, 0.999]], Crop()) == (0, 72, 28, 28)
+    assert box((80, 100), [[0.999, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0]], Crop()) == (0, 0, 25, 25)
 
 
 def test_an_image_in_which_no_box_fits_is_cut_in_its_middle():
     never = [[0.999, 0.5, 0.1, 0.9]] * 10
-    assert box((200, 11), never) == (92, 0, 15, 11)
-    assert box((3, 50), never) == (0, 23, 3, 4)
+    assert box((200, 11), never, Crop()) == (92, 0, 15, 11)
+    assert box((3, 50), never, Crop()) == (0, 23, 3, 4)
 
 
 # Who decides
@@ -338,3 +338,19 @@ def test_files_of_the_test_set_are_not_opened_before_its_batches(pictures):
     assert all(math.isfinite(value) for value in (*data.mean, *data.std))
     with pytest.raises(ValueError, match="cannot be read as an image"):
         passed(data, "test")
+
+
+def test_without_a_crop_training_images_are_cut_as_at_evaluation(pictures):
+    plain = opened(pictures, crop=None)
+    first, again = (passed(plain, epoch=epoch) for epoch in (0, 1))
+    assert all(torch.equal(one.images, other.images) for one, other in zip(first, again, strict=True))
+    random = passed(opened(pictures))
+    assert not all(torch.equal(one.images, other.images) for one, other in zip(first, random, strict=True))
+
+
+def test_crops_are_as_large_as_asked():
+    draws = uniform(0, 0, torch.arange(200), CROP, 40).view(-1, 10, 4).tolist()
+    boxes = torch.tensor([box((100, 100), own, Crop(scale=(0.5, 0.6), ratio=(1.0, 1.0))) for own in draws])
+    assert torch.equal(boxes[:, 2], boxes[:, 3])
+    assert boxes[:, 2].min() > 70
+    assert boxes[:, 2].max() < 78

@@ -109,3 +109,7 @@ def test_intervals_hold_what_they_say():
         found = means({name: [draw.gauss(place, 1) for _ in range(3)] for name, place in (("a", 0), ("b", 4), ("c", 9))})
         inside += abs(found["b"].mean - 4) < found["b"].half
     assert inside / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_nothing_has_no_difference():
+    assert differences({"base": {}, "other": {}}, "base") == {}

@@ -24,7 +24,7 @@ from ropewalk.lab.probes import PROBES, attending, moving, opening, patterns, pr
 from ropewalk.lab.probes.opening import opened
 from ropewalk.lab.report import report
 from ropewalk.lab.store import Damaged, Run
-from ropewalk.lab.train import train
+from ropewalk.lab.train import open_data, train
 
 SMALL = Config(
     data="digits", size=(6, 10), patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, learning_rate=1e-2,
@@ -131,12 +131,12 @@ def test_what_is_unchanged_is_looked_at_once(copied, monkeypatch):
 def test_the_average_of_the_weights_is_what_is_probed(run_of):
     run = run_of("prefixed")
     tensors = run.load()[0]
-    model, data = restored(run)
+    model, data = restored(run), open_data(run.config)
     assert not model.training
     assert data.size == (6, 10)
     assert torch.equal(model.head.weight, tensors["average/module.head.weight"])
     assert not torch.equal(model.head.weight, tensors["model/head.weight"])
-    plain, _ = restored(run_of("none"))
+    plain = restored(run_of("none"))
     assert torch.equal(plain.head.weight, run_of("none").load()[0]["model/head.weight"])
 
 
@@ -171,7 +171,7 @@ def test_sizes_go_from_half_to_twice_the_grid():
 
 @pytest.mark.parametrize("grid", [(2, 3), (4, 6), (6, 10)])
 def test_other_sizes_are_those_of_the_original_images(run_of, probed, monkeypatch, grid):
-    model, data = restored(run_of("mixed"))
+    model, data = restored(run_of("mixed")), open_data(run_of("mixed").config)
     originals, size = validation(load("digits", seed=0, validation=0.2)), tuple(2 * side for side in grid)
     seen, judged = [], resolving.judged
     monkeypatch.setattr(resolving, "judged", lambda some, *rest, **how: seen.append(some) or judged(some, *rest, **how))
@@ -224,7 +224,7 @@ def slowed(wave, mode, grid):
 @pytest.mark.parametrize("mode", ["ntk", "yarn"])
 @pytest.mark.parametrize(("name", "grid"), [("mixed", (4, 6)), ("mixed", (6, 10)), ("prefixed", (5, 8))])
 def test_larger_images_are_seen_with_slower_waves(run_of, probed, monkeypatch, name, grid, mode):
-    model, data = restored(run_of(name))
+    model, data = restored(run_of(name)), open_data(run_of(name).config)
     labels, seen, judged = validation(data).labels, [], resolving.judged
     monkeypatch.setattr(resolving, "judged", lambda some, *rest, **how: seen.append(some) or judged(some, *rest, **how))
     list(resolving._at(opened(run_of(name), "cpu"), grid))
@@ -239,7 +239,7 @@ def test_larger_images_are_seen_with_slower_waves(run_of, probed, monkeypatch, n
 
 
 def test_rules_change_nothing_of_images_that_are_not_larger(run_of, probed, monkeypatch):
-    before = {name: value.clone() for name, value in restored(run_of("mixed"))[0].state_dict().items()}
+    before = {name: value.clone() for name, value in restored(run_of("mixed")).state_dict().items()}
     for grid in ((2, 3), (2, 4), (3, 5)):
         rows = [row(probed("mixed")["resolution"], mode=mode, grid=list(grid)) for mode in ("extrapolate", "ntk", "yarn")]
         assert len({(each["accuracy"], each["loss"]) for each in rows}) == 1
@@ -285,7 +285,7 @@ def test_relative_encodings_do_not_mind_offsets_and_absolute_ones_do(run_of, pro
         assert losses == pytest.approx([losses[0]] * 6, abs=1e-4)
     for name in ("sincos", "liere", "clamped", "prefixed"):  # a prefix has no position: patches leave it behind
         losses = [each["loss"] for each in probed(name)["offset"]]
-        assert abs(losses[-1] - losses[0]) > 1e-3
+        assert max(abs(loss - losses[0]) for loss in losses) > 3e-4
     accuracies = [each["accuracy"] for each in probed("sincos")["offset"]]
     assert accuracies[-1] < accuracies[0] - 0.1
 
@@ -293,7 +293,7 @@ def test_relative_encodings_do_not_mind_offsets_and_absolute_ones_do(run_of, pro
 @torch.no_grad()
 def test_offsets_keep_the_logits_of_mixed_and_not_those_of_learned_tables(run_of):
     for name, kept in (("mixed", True), ("clamped", False)):
-        model, data = restored(run_of(name))
+        model, data = restored(run_of(name)), open_data(run_of(name).config)
         x = normalised(validation(data).images[:9].float() / 255, data)
         away = model(x, model.encoding.grid(*GRID) + torch.tensor([1.0, -2.0])) - model(x)
         assert (away.abs().max() < 1e-4) == kept
@@ -339,7 +339,7 @@ def test_content_moves_and_black_comes_in(run_of, probed):
             there = all(0 <= a < n for a, n in zip(here, (3, 4, 5), strict=True))
             assert torch.equal(moved[(0, slice(None), *place)], images[(0, slice(None), *here)] if there else torch.zeros(2))
     assert moving.shifts((6, 10)) == [(-1, 0), (1, 0), (0, -2), (0, -1), (0, 1), (0, 2)]
-    model, data = restored(run_of("sincos"))
+    model, data = restored(run_of("sincos")), open_data(run_of("sincos").config)
     held = validation(data)
     right = torch.zeros_like(held.images)
     right[..., 2:] = held.images[..., :-2]
@@ -405,7 +405,7 @@ def test_waves_are_those_of_the_checkpoint(run_of, probed):
 
 
 def test_frequencies_of_turns_that_do_not_commute_are_those_of_each_axis(run_of, probed):
-    model, _ = restored(run_of("liere"))
+    model = restored(run_of("liere"))
     generators = model.encoding.generators().double().numpy()  # (L h A D D), across [0, 1]
     for layer, found in enumerate(probed("liere")["frequencies"]):
         values = np.linalg.eigvals(generators[layer]).imag
@@ -419,7 +419,7 @@ def test_frequencies_of_turns_that_do_not_commute_are_those_of_each_axis(run_of,
 def test_equivariance_is_that_of_all_pairs(run_of, probed):
     assert max(each["worst"] for each in probed("mixed")["equivariance"]) < 1e-9
     assert min(each["expected"] for each in probed("liere")["equivariance"]) > 0
-    encoding = restored(run_of("liere"))[0].encoding.double()
+    encoding = restored(run_of("liere")).encoding.double()
     positions = encoding.grid(*GRID, dtype=torch.float64)
     for layer, (axis, name) in itertools.product(range(2), enumerate(("row", "column"))):
         step = torch.zeros(2, dtype=torch.float64)

@@ -624,7 +624,7 @@ def test_lines_printed_train_the_same_runs(whole):
         ("digits", {}),
         ("digits", {"encoding": "liere", "options": {"block": 4, "scale": 0.5}, "seed": 7}),
         ("digits", {"augment": ("flip", "crop"), "strength": {"padding": 1}, "span": None, "clip": None, "ema": 0.9}),
-        ("digits", {"augment": ("flip",), "size": (6, 10), "ratio": 2, "compile": True, "learning_rate": 1e-5}),
+        ("digits", {"augment": ("flip",), "size": (6, 10), "ratio": 3, "compile": True, "learning_rate": 1e-5}),
         ("liere", {"strength": {}, "augment": (), "data": "my data, none/it's.npz"}),
         ("cifar100-tiny", {"data": "true", "encoding": "axial", "options": {"learned": True}}),
         ("comrope", {"encoding": "mrope", "options": {"sections": [8, 12, 12], "variant": "qwen2"}, "size": (64,)}),

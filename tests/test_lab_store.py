@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from ropewalk.lab import store
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Damaged, Run, put, read, write
 
@@ -193,3 +194,31 @@ def test_settings_come_back_from_json():
     assert again.name == config.name
     with pytest.raises(ValueError, match="no setting is named epoch; there are augment, batch"):
         Config.of({"epoch": 3})
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):
+    run = Run(tmp_path, Config())
+
+    def full(path, document):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            run.hold({})
+    other = Run(tmp_path, Config())
+    other.hold({})
+    other.release()
+
+
+def test_two_processes_may_write_one_file(tmp_path, monkeypatch):
+    path, pids = tmp_path / "it.json", iter((1, 2))
+    monkeypatch.setattr(store.os, "getpid", lambda: next(pids))
+
+    def slow(part):
+        store.write(path, {"from": "another"})
+        part.write_text("{}")
+
+    store.put(path, slow)
+    assert path.read_text() == "{}"
+    assert [each.name for each in tmp_path.iterdir()] == ["it.json"]

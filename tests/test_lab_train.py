@@ -1,6 +1,7 @@
 """Training: killed at any moment it goes on to the same end, two processes do what one does, and bad ends are told."""
 
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -12,12 +13,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from ropewalk.lab import store
+from ropewalk.lab import train as training
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
+from ropewalk.lab.tasks.vision import loss_of
 from ropewalk.lab.train import NotFinite, Trainer, train
 
 SMALL = Config(
@@ -281,3 +285,83 @@ train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
     for one, two in zip(told(alone), told(both), strict=True):
         assert one == pytest.approx(two, rel=1e-5)
     assert result(alone) == pytest.approx(result(both), rel=1e-4)
+
+
+def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "RARELY", 1e12)
+    rarely = replace(SMALL, checkpoint=1e9)
+
+    def stop(record):
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(rarely, tmp_path, watch=stop)
+    run = Run(tmp_path, rarely)
+    assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
+    assert run.load()[1]["epoch"] == 0
+    assert_same(train(rarely, tmp_path), whole)
+
+
+def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "RARELY", 0)
+
+    def stop(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
+    assert Run(tmp_path, SMALL).load()[1]["epoch"] == 1
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    def stop(record):
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(0)
+    config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0)
+    for bright in (255, 200):
+        images, labels = rng.integers(0, bright, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+        np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9], test_labels=labels[:9])
+        with pytest.raises(KeyboardInterrupt if bright == 255 else store.Damaged) as ended:
+            train(config, tmp_path / "runs", watch=stop)
+    assert "was begun with other data under this name" in str(ended.value)
+
+
+def test_channels_that_never_change_are_no_trouble(tmp_path):
+    images, labels = np.zeros((60, 8, 8, 3), np.uint8), np.arange(60) % 3
+    images[..., 0] = np.random.default_rng(0).integers(0, 255, (60, 8, 8))
+    np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images[:9], test_labels=labels[:9])
+    config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, epochs=1)
+    assert math.isfinite(train(config, tmp_path / "runs").result()["test_loss"])
+
+
+def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch):
+    one_step = Trainer.one_step
+
+    def breaking(trainer, *batch):
+        loss = one_step(trainer, *batch)
+        if trainer.step == trainer.per_epoch * SMALL.epochs - 1:
+            trainer.plain.head.weight.data.fill_(math.nan)
+        return loss
+
+    monkeypatch.setattr(Trainer, "one_step", breaking)
+    config = replace(SMALL, ema=None)
+    with pytest.raises(NotFinite, match="after epoch 4 the validation loss is nan"):
+        train(config, tmp_path)
+    run = Run(tmp_path, config)
+    assert run.result() is None
+    assert run.load()[1]["epoch"] == 3
+
+
+def test_strengths_are_those_of_augmentation(tmp_path):
+    for strength in ({"size": (4, 4)}, {"foo": 4}):
+        with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
+            train(replace(SMALL, strength=strength), tmp_path)
+
+
+def test_binary_targets_of_mixtures_are_whole():
+    logits, targets = torch.randn(2, 3), torch.tensor([[0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
+    loss = loss_of(logits, targets, replace(SMALL, loss="binary", smoothing=0.0))
+    right = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
+    torch.testing.assert_close(loss, right)

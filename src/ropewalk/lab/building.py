@@ -24,8 +24,11 @@ def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: i
 
 
 def _built(config: Config, options: dict[str, Any], **data: Any) -> ViT:
+    torch.manual_seed(config.seed)  # some encodings draw numbers that they do not learn
+    model = ViT(encoding=config.encoding, options=options, **data, **{name: getattr(config, name) for name in SETTINGS})
     torch.manual_seed(config.seed)
-    return ViT(encoding=config.encoding, options=options, **data, **{name: getattr(config, name) for name in SETTINGS})
+    model.reset_parameters()
+    return model
 
 
 def stretched(encoding: Encoding, options: dict[str, Any], radians: float) -> dict[str, Any]:

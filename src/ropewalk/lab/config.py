@@ -7,6 +7,7 @@ often a state is kept, on what device and with how many processes it runs do not
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -49,11 +50,13 @@ class Config:
     ema            The decay of a moving average of the weights, which is then what is evaluated.
     loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
     augment        flip, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
-    perturb        Positions in training: a Gaussian of this deviation, in patches, on each, drawn once a step (or
-                   `per_sample`). `shift` moves all alike, up to so many images; `rescale` stretches by up to this factor.
+    perturb        Positions in training: a Gaussian of this deviation, in patches, on each, cut off at half a patch, drawn
+                   once a step (or `per_sample`). `shift` moves all alike, up to so many images along each axis; `rescale`
+                   stretches by up to this factor.
     precision      Of the model: float32, or bfloat16 by autocast.
     every          Epochs between validations.
-    checkpoint     Seconds between checkpoints, which are written after validations; the last state is always kept.
+    checkpoint     Seconds between checkpoints at most, which are written after validations: sooner where writing one takes
+                   less than a twentieth of the time. The last state is always kept.
     """
 
     encoding: str = "mixed"
@@ -108,13 +111,24 @@ class Config:
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for each in dataclasses.fields(self):
-            _check(each.name, getattr(self, each.name), hints[each.name])
+            value = getattr(self, each.name)
+            _check(each.name, value, hints[each.name])
+            if type(value) is int and not _fits_exactly(value, hints[each.name]):
+                object.__setattr__(self, each.name, float(value))  # equal settings have one spelling
         for name in ("epochs", "batch", "depth", "heads", "width", "patch", "every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("length", "kv_heads"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be none, or 1 or more, got {getattr(self, name)}")
+        for name in ("learning_rate", "clip", "rescale", "ratio", "span"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be above 0, got {value}")
+        for name in ("warmup", "weight_decay", "mixup", "cutmix", "perturb", "shift"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be from 0 up to 1, got {self.ema}")
         for name in ("validation", "dropout", "drop_path", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
@@ -155,6 +169,11 @@ def _check(name: str, value: Any, hint: Any) -> None:
     if not _fits(value, hint):
         wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _fits_exactly(value: int, hint: Any) -> bool:
+    """Whether a whole number is meant, and not any number."""
+    return hint is int or int in typing.get_args(hint)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -19,9 +19,10 @@ class Scores(NamedTuple):
 
 
 def normalised(images: Tensor, data: Data) -> Tensor:
-    """Images in [0, 1], (B C *size), with the mean 0 and deviation 1 of the training set in each channel."""
+    """Images in [0, 1], (B C *size), with the mean 0 and deviation 1 of the training set in each channel that varies."""
     shape = (1, -1, *[1] * (images.ndim - 2))
-    mean, std = (_there(values, images.device).view(shape) for values in (data.mean, data.std))
+    spread = tuple(value or 1.0 for value in data.std)
+    mean, std = (_there(values, images.device).view(shape) for values in (data.mean, spread))
     return (images - mean) / std
 
 

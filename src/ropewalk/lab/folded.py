@@ -23,6 +23,7 @@ from ropewalk.lab.data import Data
 from ropewalk.lab.evaluate import normalised
 from ropewalk.lab.probes import restored
 from ropewalk.lab.store import Run, put
+from ropewalk.lab.train import open_data
 from ropewalk.models import ViT
 from ropewalk.theory import fold_into
 
@@ -52,7 +53,7 @@ def fold_run(run: Run, out: Path | None = None) -> Folded:
     path = _place(run, out)
     if run.result() is None:
         raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
-    model, data = restored(run)
+    model, data = restored(run), open_data(run.config)
     folded = fold_into(copy.deepcopy(model))
     found = _compared(path, model, folded, data)
     held = {name: value.contiguous() for name, value in folded.state_dict().items()}

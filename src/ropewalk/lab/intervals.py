@@ -60,6 +60,8 @@ def differences(found: Found, baseline: str) -> dict[str, Estimate]:
 def _left(found: Found) -> tuple[float, int]:
     """The variance of what is left when each name and each seed has its own level, and its degrees of freedom."""
     cells = sorted((name, seed) for name, values in found.items() for seed in values)
+    if not cells:
+        return 0.0, 0
     names, seeds = ({cell[i]: None for cell in cells} for i in (0, 1))
     design = np.array(
         [[*(name == each for each in names), *(seed == each for each in seeds)] for name, seed in cells], float

@@ -12,20 +12,22 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 from ropewalk.lab.draws import seed_of
 
-STREAM = 7  # of the draws of a step, apart from those of dropout
+STREAM = 1007  # of the draws of a step, apart from those of dropout, which have the number of their process
 
 
-def moved(config: Config, encoding: Encoding, grid: tuple[int, ...], *, step: int, count: int) -> Tensor | None:
-    """Positions (N, axes), or (count, N, axes) where each sample has its own; None where none are moved."""
+def moved(config: Config, encoding: Encoding, grid: tuple[int, ...], *, step: int, share: slice) -> Tensor | None:
+    """Positions (N, axes); where each sample has its own, those of a share of the batch, (B, N, axes); or None."""
     if not (config.perturb or config.shift or config.rescale != 1):
         return None
     generator = torch.Generator().manual_seed(seed_of(config.seed, step, STREAM))
     middle = torch.tensor([(side - 1) / 2 for side in grid])
     p = positions.grid(*grid, coordinates="index") - middle
-    p = p.expand(count, -1, -1) if config.per_sample else p
+    p = p.expand(config.batch, -1, -1) if config.per_sample else p
     p = positions.perturb(p, 1.0, sigma=config.perturb, generator=generator) if config.perturb else p
     p = positions.rescale(p, config.rescale, generator=generator) if config.rescale != 1 else p
-    p = positions.shift(p, config.shift, generator=generator) if config.shift else p
+    sides = torch.tensor(grid)
+    p = positions.shift(p / sides, config.shift, generator=generator) * sides if config.shift else p
+    p = p[share] if config.per_sample else p
     return in_coordinates(encoding, grid, p + middle)
 
 

@@ -8,8 +8,8 @@ van-de-geijn-cifar  CIFAR-100 of arXiv 2511.08368. Text and Table 6 differ: patc
                     batch 1,024 and a rate of 4e-3 as in the table (the text has 256 and no rate).
 van-de-geijn        ImageNet of the same paper: batch 512 and 4e-3 as in Table 5 (the text has 256 and 3e-3). The code's
                     head width of 63 for spherical RoPE is not imitated: all encodings have 48 here.
-deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and cutmix that its code has by default, without
-                    repeated augmentation.
+deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and cutmix that its code has by default (both
+                    classes of a mixture are targets, as there), without repeated augmentation.
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.

@@ -64,10 +64,14 @@ class Run:
         except BlockingIOError:
             self.release()
             raise Busy(f"{self.path} is being written by another process") from None
-        for leftover in self.path.glob("*.part"):
-            leftover.unlink()
-        write(self.path / "config.json", self.config.document())
-        write(self.path / "environment.json", environment)
+        try:
+            for leftover in self.path.glob("*.part"):
+                leftover.unlink()
+            write(self.path / "config.json", self.config.document())
+            write(self.path / "environment.json", environment)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let others in."""
@@ -119,13 +123,13 @@ class Run:
             raise Damaged(f"{path} is damaged: its checksum differs; delete it to begin anew")
         return tensors, json.loads(said["facts"])
 
-    def weights(self) -> dict[str, Tensor]:
-        """Those of the checkpoint as they were judged: their moving average, where there is one."""
+    def judged(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights of the checkpoint as they were judged, their moving average where there is one, and its facts."""
         held = self.load()
         if held is None:
             raise ValueError(f"{self.path} must have a checkpoint.safetensors, but there is none")
         start = PLAIN if self.config.ema is None else AVERAGE
-        return {name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)}
+        return {name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)}, held[1]
 
     # Results
 
@@ -146,7 +150,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 def put(path: Path, make: Callable[[Path], object]) -> None:
     """A file that `make` writes beside its place, put there in one move."""
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
     try:
         make(part)
         with part.open("rb") as file:

@@ -28,6 +28,8 @@ def settings(recipe: str, words: Sequence[str]) -> "Config":
         known("setting", name, [each for each in base if each not in OWN])
     if isinstance(said := given.get("augment"), str):
         given["augment"] = [said] if said else []
+    if type(side := given.get("size")) is int:
+        given["size"] = [side, side]
     with refusing():
         return Config.of(base | given)
 
@@ -66,6 +68,14 @@ def train(said: str, config: "Config", runs: Path, console: "Console", trackers:
         result = run.result()  # of several processes, the first alone has written it for sure
         shown.end("done" if result is None else alone.metric.told("test", result))
     return run
+
+
+def beside(encodings: Sequence[str], also: Sequence[str]) -> list[str]:
+    """Encodings, and those that are trained beside them if they are not among them, however they are spelt."""
+    from ropewalk.lab.comparing.entries import entry
+
+    named = {entry(each).label for each in encodings}
+    return [*encodings, *(each for each in also if entry(each).label not in named)]
 
 
 def compare(
@@ -123,7 +133,21 @@ def found(paths: Sequence[Path]) -> list["Run"]:
             elif (path / "config.json").is_file():
                 runs.append(Run.at(path))
             else:
-                runs += [Run.at(each.parent) for each in sorted(path.glob("*/config.json"))]
+                runs += _inside(path)
     if not runs:
         raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json")
+    return runs
+
+
+def _inside(folder: Path) -> list["Run"]:
+    """The runs in a folder. One that cannot be read is told, and left out."""
+    from ropewalk.lab import output
+    from ropewalk.lab.store import Damaged, Run
+
+    runs: list[Run] = []
+    for path in sorted(folder.glob("*/config.json")):
+        try:
+            runs.append(Run.at(path.parent))
+        except (ValueError, Damaged) as error:
+            output.console(stderr=True).print(f"{path.parent} is left out: {error}")
     return runs

@@ -1,8 +1,8 @@
 """Train one run, or go on with it where it was left.
 
 Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
-was killed and goes on gives the metrics of one that was not, bit by bit on a CPU, and several processes give those of one,
-to rounding.
+was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
+give those of one, to rounding, if nothing is dropped: dropout and drop-path draw in each process for itself.
 """
 
 import math
@@ -19,16 +19,19 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.config import Config
+from ropewalk.lab.data import same
 from ropewalk.lab.diagnosis import broken, looking
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
-from ropewalk.lab.store import Run
+from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
 
 Watch = Callable[[Mapping[str, Any]], None]
+RARELY = 20
+"""A checkpoint is written when the last one took a twentieth of the time since, or when it is due."""
 
 
 class NotFinite(RuntimeError):
@@ -64,16 +67,14 @@ class Trainer:
         self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
         self.task = task_of(config, accelerator.device)
         self.plain, self.per_epoch = self.task.model, self.task.steps
-        if (
-            config.compile
-        ):  # as CUDA graphs, unless processes talk to each other in between: launching takes longer than a step
+        if config.compile:  # as CUDA graphs, unless processes talk to each other: launching takes longer than a step
             graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
             self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         self.model = accelerator.prepare(self.plain)
         self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
-        self.kept = time.monotonic()
+        self.kept, self.writing = time.monotonic(), 0.0
 
     def _averaged(self) -> AveragedModel | None:
         decay = self.config.ema
@@ -92,10 +93,18 @@ class Trainer:
         while self.epoch < self.config.epochs:
             record = self.one_epoch()
             if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
-                record |= named("validation", self.scores("validation"))
+                record |= self.validated()
                 self.keep(record)
             self.watch(record)
         self.finish()
+
+    def validated(self) -> dict[str, float]:
+        """Scores on the validation set, which are numbers."""
+        scores = self.scores("validation")
+        if not math.isfinite(scores["loss"]):
+            kept = f"{self.run.path} keeps the last good state"
+            raise NotFinite(f"after epoch {self.epoch} the validation loss is {scores['loss']}; {kept}")
+        return named("validation", scores)
 
     def one_epoch(self) -> dict[str, Any]:
         """One pass over the training set: the mean of its losses."""
@@ -120,7 +129,8 @@ class Trainer:
         """Forward, backward, update; the loss, left on the device."""
         config = self.config
         torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
-        loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step)
+        rank = self.accelerator.process_index
+        loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
         self.accelerator.backward(loss)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
@@ -168,13 +178,24 @@ class Trainer:
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
-        last, since = self.epoch == self.config.epochs, time.monotonic() - self.kept
+        due = self.kept + min(self.config.checkpoint, RARELY * self.writing)
         if self.accelerator.is_main_process:
             self.run.log(**record, seconds=self.seconds)
-            if last or since >= self.config.checkpoint:
-                self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds)
-                self.kept = time.monotonic()
+            if self.epoch == self.config.epochs or time.monotonic() >= due:
+                self.save()
         self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
+
+    def save(self) -> None:
+        """Write the state, and remember how long that takes."""
+        begun = time.monotonic()
+        self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds, data=self.task.facts())
+        self.kept = time.monotonic()
+        self.writing = self.kept - begun
+
+    def _check_data(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with other data than the run began with."""
+        if not same(facts, here := self.task.facts()):
+            raise Damaged(f"{self.run.path} was begun with other data under this name: {facts}, where now there are {here}")
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, their average, and the state of the optimiser, by name."""
@@ -188,15 +209,16 @@ class Trainer:
     def resume(self) -> None:
         """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
         held = self.run.load()
+        self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
             if self.config.start is not None:
                 begin(self.plain, Run.at(Path(self.config.start)))
             if self.accelerator.is_main_process:
                 self.run.cut(0)
-                self.run.save(self.tensors(), epoch=0, step=0, seconds=0.0)
-            self.accelerator.wait_for_everyone()
+                self.save()
             return
         tensors, facts = held
+        self._check_data(facts["data"])
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition("/")
@@ -215,7 +237,7 @@ class Trainer:
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to."""
-        result = named("test", self.scores("test")) | named("validation", self.scores("validation"))
+        result = named("test", self.scores("test")) | self.validated()
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
@@ -240,7 +262,7 @@ def begin(model: ViT | LM, run: Run) -> None:
     if run.result() is None:
         raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
     try:
-        model.load_state_dict(run.weights())
+        model.load_state_dict(run.judged()[0])
     except RuntimeError as error:
         raise ValueError(f"the weights of {run.path} do not fit these settings: {error}") from error
 

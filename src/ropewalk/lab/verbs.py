@@ -94,7 +94,7 @@ def compare(
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()
-    every = (*encodings, *(each for each in also if each not in encodings))
+    every = studying.beside(encodings, also)
     done = studying.compare(every, studying.settings(recipe, set), Path(runs), seeds, baseline, console)
     if not output.first():
         return done.code

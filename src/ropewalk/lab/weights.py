@@ -47,7 +47,7 @@ def of_run(path: str) -> tuple[Encoding, str, int]:
 
     with ending():
         run = Run.at(Path(path))
-        model = restored(run)[0] if run.config.length is None else read(run, "cpu").model
+        model = restored(run) if run.config.length is None else read(run, "cpu").model
         return model.encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 

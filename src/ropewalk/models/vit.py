@@ -102,10 +102,13 @@ class ViT(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.LayerNorm | Encoding | Block):
+            elif isinstance(module, nn.LayerNorm | Block):
                 module.reset_parameters()
         if self.prefix is not None:
             nn.init.trunc_normal_(self.prefix, std=0.02)
+        for module in self.encoding.modules():  # last: what it draws leaves all other weights as they are
+            if isinstance(module, Encoding):
+                module.reset_parameters()
 
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """Logits (B classes) of images (B channels *sizes), at any size that patches divide.

@@ -114,7 +114,7 @@ def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     with _trying(label):
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
         _check_span(config, model.encoding)
-        model(images, moved(config, model.encoding, grid, step=0, count=SAMPLES))
+        model(images, moved(config, model.encoding, grid, step=0, share=slice(SAMPLES)))
 
 
 @contextmanager

@@ -13,6 +13,8 @@ batches are asked for.
 
 from ropewalk.lab.data.base import Batch as Batch
 from ropewalk.lab.data.base import Data as Data
+from ropewalk.lab.data.base import same as same
+from ropewalk.lab.data.crop import Crop as Crop
 from ropewalk.lab.data.order import epoch_order as epoch_order
 from ropewalk.lab.data.order import in_order as in_order
 from ropewalk.lab.data.sets import load as load

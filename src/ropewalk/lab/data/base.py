@@ -1,10 +1,10 @@
 """What every data set is, wherever its images lie."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -70,6 +70,11 @@ class Data(ABC):
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation."""
 
+    def facts(self) -> dict[str, Any]:
+        """What tells these data from others, as plain JSON values."""
+        shape = {"classes": len(self.classes), "channels": self.channels, "size": list(self.size)}
+        return {**shape, "counts": dict(self.counts), "mean": list(self.mean), "std": list(self.std)}
+
     def to(self, device: torch.device | str) -> Self:
         """The same data; batches come on this device from now on."""
         self.device = torch.device(device)
@@ -83,6 +88,18 @@ class Data(ABC):
     @abstractmethod
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
         """Batches of a split that there is; positions are right and on the CPU."""
+
+
+def same(facts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether facts are of the same data: moments may differ by rounding, which is not the same on all devices."""
+    return facts.keys() == others.keys() and all(_close(facts[name], others[name]) for name in facts)
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Whether values are the same: lists of numbers that are not whole, to rounding."""
+    if isinstance(one, list) and any(isinstance(value, float) for value in one):
+        return len(one) == len(other) and torch.allclose(torch.tensor(one), torch.tensor(other))
+    return bool(one == other)
 
 
 def _checked(positions: Tensor, split: str, count: int) -> Tensor:

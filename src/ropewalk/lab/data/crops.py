@@ -1,9 +1,10 @@
 """Images of files, cut to size: the part of a folder's work that is done in other processes.
 
-In training, a random resized crop: an area of 8 % to 100 % of the image and a ratio of width to height of 3/4 to 4/3, its
-logarithm uniform; up to ten are drawn until one fits into the image, and if none does, it is the largest in the middle of
-such a ratio. At evaluation, the image is resized until 7/8 of it cover the size, and the middle is cut out. Both resize by
-antialiased bilinear interpolation. Draws follow from seed, epoch and the index of the sample.
+In training, if a crop is asked for, a random resized one: an area of 8 % to 100 % of the image and a ratio of width to
+height of 3/4 to 4/3, if nothing else is said, its logarithm uniform; up to ten are drawn until one fits into the image, and
+if none does, it is the largest in the middle of such a ratio. At evaluation, the image is resized until 7/8 of it cover the
+size, and the middle is cut out. Both resize by antialiased bilinear interpolation. Draws follow from seed, epoch and the
+index of the sample.
 """
 
 import math
@@ -17,9 +18,10 @@ from torchvision.datasets.folder import pil_loader  # type: ignore[import-untype
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.base import Batch
+from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.draws import uniform
 
-AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+TRIES = 10
 MIDDLE = 7 / 8
 """The part of the image that evaluation looks at, along its shorter side: 224 of 256 pixels."""
 CROP = 1005
@@ -32,7 +34,7 @@ Draws = list[list[float]]
 
 
 class Crops(Dataset[Batch | str]):
-    """Batches of images that are cut to size, at random if there is a seed; or words about a file that is no image.
+    """Batches of images that are cut to size, at random if there is a crop; or words about a file that is no image.
 
     They are words and not an error, because an error from a worker comes in a cycle of references with its loader, which
     then waits seconds for each worker to end.
@@ -40,8 +42,10 @@ class Crops(Dataset[Batch | str]):
     samples  Files and labels. A key is an epoch and the indices of a batch among them.
     """
 
-    def __init__(self, samples: Sequence[tuple[str, int]], size: tuple[int, int], seed: int | None = None) -> None:
-        self.samples, self.size, self.seed = samples, size, seed
+    def __init__(
+        self, samples: Sequence[tuple[str, int]], size: tuple[int, int], seed: int = 0, crop: Crop | None = None
+    ) -> None:
+        self.samples, self.size, self.seed, self.crop = samples, size, seed, crop
 
     def __getitem__(self, key: tuple[int, list[int]]) -> Batch | str:
         epoch, rows = key
@@ -57,12 +61,14 @@ class Crops(Dataset[Batch | str]):
 
     def _draws(self, epoch: int, index: Tensor) -> list[Draws]:
         """The numbers of each sample; none where nothing is random."""
-        if self.seed is None:
+        if self.crop is None:
             return [[]] * len(index)
         return uniform(self.seed, epoch, index, CROP, 4 * TRIES).view(-1, TRIES, 4).tolist()
 
     def _cut(self, image: Any, draws: Draws) -> Tensor:
-        return cropped(image, box(F.get_size(image), draws), self.size) if draws else middle(image, self.size)
+        if self.crop is None:
+            return middle(image, self.size)
+        return cropped(image, box(F.get_size(image), draws, self.crop), self.size)
 
 
 def cropped(image: Any, area: Box, size: tuple[int, int]) -> Tensor:
@@ -80,14 +86,15 @@ def middle(image: Any, size: tuple[int, int]) -> Tensor:
     return cut
 
 
-def box(size: Sequence[int], draws: Draws) -> Box:
+def box(size: Sequence[int], draws: Draws, crop: Crop) -> Box:
     """A random box in an image of that size, by as many tries as it takes."""
     height, width = size
-    low, high = map(math.log, RATIO)
+    least, most = crop.scale
+    low, high = map(math.log, crop.ratio)
     for area, ratio, down, along in draws:
-        pixels, slope = height * width * (AREA[0] + area * (AREA[1] - AREA[0])), math.exp(low + ratio * (high - low))
+        pixels, slope = height * width * (least + area * (most - least)), math.exp(low + ratio * (high - low))
         rows, columns = round((pixels / slope) ** 0.5), round((pixels * slope) ** 0.5)
         if 0 < rows <= height and 0 < columns <= width:
             return int(down * (height - rows + 1)), int(along * (width - columns + 1)), rows, columns
-    rows, columns = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
+    rows, columns = min(height, round(width / crop.ratio[0])), min(width, round(height * crop.ratio[1]))
     return (height - rows) // 2, (width - columns) // 2, rows, columns

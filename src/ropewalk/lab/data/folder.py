@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.base import Batch, Data
+from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.data.crops import Crops
 from ropewalk.lab.data.pixels import moments, sides_of
 from ropewalk.lab.data.split import parts
@@ -33,6 +34,7 @@ class Folder(Data):
     Mean and deviation are those of at most 2,048 training images, at even distances among them, cut as at evaluation.
 
     workers  Processes that read, at most one a core; 0 reads where the batches are used. Batches do not depend on it.
+    crop     How training images are cut at random; None cuts them as at evaluation.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Folder(Data):
         fraction: float,
         size: int | Sequence[int] | None,
         workers: int,
+        crop: Crop | None = None,
     ) -> None:
         files = _listed(path)
         self.name, self.classes, self.channels = path.name, files["train"].classes, 3
@@ -56,7 +59,7 @@ class Folder(Data):
         self._index = {"train": train, "validation": torch.arange(len(files["validation"])) if own else held, "test": test}
         self.counts = {split: len(index) for split, index in self._index.items()}
         self._crops = {
-            "train": Crops(files["train"].samples, self.size, seed),
+            "train": Crops(files["train"].samples, self.size, seed, crop),
             "validation": Crops(files["validation" if own else "train"].samples, self.size),
             "test": Crops(files["test"].samples, self.size),
         }

@@ -15,6 +15,7 @@ import torch
 
 from ropewalk.lab.data.archive import archive
 from ropewalk.lab.data.base import Data
+from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.data.memory import Memory, Samples, Source
 from ropewalk.lab.data.pixels import channels_first
 from ropewalk.lab.data.split import TEST, held_out
@@ -44,6 +45,7 @@ def load(
     fraction: float = 1.0,
     size: int | Sequence[int] | None = None,
     workers: int = 4,
+    crop: Crop | None = None,
 ) -> Data:
     """A data set by name, or in a `.npz` file or a folder of images, whose path it is.
 
@@ -52,6 +54,7 @@ def load(
     fraction    The share of the rest that is trained on.
     size        The sides of the images; None is those of the file, or 224 for a folder.
     workers     Processes that read a folder.
+    crop        Random resized crops of a folder's training images; None cuts out their middle, as at evaluation.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 or more, got {workers}")
@@ -59,7 +62,7 @@ def load(
     if plain not in names() and path.is_dir():
         from ropewalk.lab.data.folder import Folder  # torchvision is not needed by others
 
-        return Folder(path, seed=seed, validation=validation, fraction=fraction, size=size, workers=workers)
+        return Folder(path, seed=seed, validation=validation, fraction=fraction, size=size, workers=workers, crop=crop)
     if plain == "digits":
         source = digits()
     elif plain in VISION:

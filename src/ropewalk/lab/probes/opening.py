@@ -68,20 +68,20 @@ class Opened:
 def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     """A run on a device, which is a GPU if there is one and none is named."""
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-    model, data = restored(run)
-    return Opened(run, model.to(where), data.to(where))
+    return Opened(run, restored(run).to(where), open_data(run.config).to(where))
 
 
-def restored(run: Run) -> tuple[ViT, Data]:
-    """The model of a run with the weights of its checkpoint, their moving average where there is one, and its data."""
+def restored(run: Run) -> ViT:
+    """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     if run.config.length is not None:
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")
-    weights = run.weights()
-    data = open_data(run.config)
+    weights, facts = run.judged()
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
-        model = model_of(run.config, size=data.size, channels=data.channels, classes=len(data.classes))
+        data = facts["data"]
+        shape = {"size": tuple(data["size"]), "channels": data["channels"], "classes": data["classes"]}
+        model = model_of(run.config, **shape)
     model.load_state_dict(weights)
-    return model.eval().requires_grad_(False), data
+    return model.eval().requires_grad_(False)
 
 
 def validation(data: Data, batch: int) -> Iterator[Batch]:

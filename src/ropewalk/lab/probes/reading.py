@@ -85,7 +85,7 @@ class Read:
 
 def read(run: Run, device: torch.device | str) -> Read:
     """A run on a device."""
-    weights, text = run.weights(), open_text(run.config)
+    weights, text = run.judged()[0], open_text(run.config)
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         model = reader_of(run.config)
     model.load_state_dict(weights)

@@ -5,7 +5,7 @@ a task than this:
 
     task = task_of(config, device)
     for batch in task.batches(epoch, rank, world):
-        loss = task.loss(model, batch, epoch=epoch, step=step)
+        loss = task.loss(model, batch, epoch=epoch, step=step, rank=rank)
     task.scores(model, "validation", accelerator)   # {"accuracy": …, "loss": …}
 """
 
@@ -32,8 +32,11 @@ class Task(Protocol):
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
         """One process's share of each batch of an epoch."""
 
-    def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int) -> Tensor:
-        """Of a batch; `model` is `self.model`, perhaps wrapped."""
+    def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int, rank: int) -> Tensor:
+        """Of a share of a batch, that of process `rank`; `model` is `self.model`, perhaps wrapped."""
+
+    def facts(self) -> dict[str, Any]:
+        """What tells its data from others, as plain JSON values."""
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """How well a model does on a part of the data, in all processes together."""

@@ -38,7 +38,11 @@ class Reading:
         config = self.config
         return self.text.epoch(self.length, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
 
-    def loss(self, model: nn.Module, batch: Tensor, *, epoch: int, step: int) -> Tensor:
+    def facts(self) -> dict[str, Any]:
+        """What tells its text from others."""
+        return {split: {"bytes": len(part), "sum": int(part.sum())} for split, part in self.text.parts.items()}
+
+    def loss(self, model: nn.Module, batch: Tensor, *, epoch: int, step: int, rank: int) -> Tensor:
         """In nats a byte."""
         return F.cross_entropy(model(batch[:, :-1]).float().flatten(0, 1), batch[:, 1:].flatten())
 

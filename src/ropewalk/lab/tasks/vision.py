@@ -1,6 +1,8 @@
 """Images with classes."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +12,15 @@ from torch import Tensor, nn
 from ropewalk.lab.augment import Augment
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Batch, Data, epoch_order, load
+from ropewalk.lab.data import Batch, Crop, Data, epoch_order, load
 from ropewalk.lab.data.folder import Folder
 from ropewalk.lab.evaluate import evaluate, normalised
 from ropewalk.lab.placing import moved
+
+STRENGTHS = tuple(
+    each.name for each in fields(Augment) if each.name not in ("operations", "seed", "size", "mixup", "cutmix")
+)
+"""Options of augmentation that a run may set."""
 
 
 class Vision:
@@ -37,12 +44,17 @@ class Vision:
         order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
         return self.data.batches("train", order, epoch=epoch)
 
-    def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int) -> Tensor:
+    def facts(self) -> dict[str, Any]:
+        """What tells its data from others."""
+        return self.data.facts()
+
+    def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int, rank: int) -> Tensor:
         """Of images that are augmented, at positions that may be moved."""
         classes, patch = len(self.data.classes), self.config.patch
         x, targets = self.augment(batch.images, batch.labels, batch.index, epoch=epoch, classes=classes)
         grid = tuple(side // patch for side in x.shape[2:])
-        places = moved(self.config, self.model.encoding, grid, step=step, count=len(x))
+        share = slice(rank * len(x), (rank + 1) * len(x))
+        places = moved(self.config, self.model.encoding, grid, step=step, share=share)
         places = None if places is None else places.to(x.device, non_blocking=True)
         return loss_of(model(normalised(x, self.data), places), targets, self.config)
 
@@ -54,18 +66,23 @@ class Vision:
 def augment_of(config: Config, data: Data) -> Augment:
     """What is done to images on the device; those of folders have had their random crop when they were read."""
     operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, Folder)))
+    if unknown := sorted(set(config.strength) - set(STRENGTHS)):
+        raise ValueError(f"strength has no {', '.join(unknown)}; it takes {', '.join(STRENGTHS)}")
     return Augment(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
 
 
 def open_data(config: Config) -> Data:
     """The data of a run."""
     names = ("root", "seed", "validation", "fraction", "size", "workers")
-    return load(config.data, **{name: getattr(config, name) for name in names})
+    given: dict[str, Any] = {name: getattr(config, name) for name in names}
+    strength = {name: tuple(config.strength[name]) for name in ("scale", "ratio") if name in config.strength}
+    return load(config.data, **given, crop=Crop(**strength) if "resized-crop" in config.augment else None)
 
 
 def loss_of(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
     """Of soft targets (B classes), smoothed."""
     logits, classes = logits.float(), targets.shape[-1]
+    targets = (targets > 0).float() if config.loss == "binary" else targets  # of a mixture both are there, as in DeiT
     targets = targets * (1 - config.smoothing) + config.smoothing / classes
     if config.loss == "binary":
         return F.binary_cross_entropy_with_logits(logits, targets)
