@@ -1,6 +1,7 @@
 """Small tensors, several test processes: one thread each is fastest. Without a GPU, Triton's kernels are interpreted."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
 
 torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
