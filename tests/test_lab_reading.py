@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.data.keys import ASKED, SHORTEST, TOLD
 from ropewalk.lab.intervals import Estimate
 from ropewalk.lab.probes import READING, costing, finding, probe, read, reading
-from ropewalk.lab.probes.finding import DEPTHS, DRAWS, passkey, prompt
+from ropewalk.lab.probes.finding import DEPTHS, DRAWS, passkey
 from ropewalk.lab.probes.reading import RULES, by_position, edges, positions
 from ropewalk.lab.report import report
 from ropewalk.lab.report.panels import short
@@ -117,19 +118,21 @@ def test_tables_that_end_and_encodings_without_rules_say_so(runs):
 # Keys
 
 
-def test_a_key_is_hidden_at_its_depth_and_asked_for_at_the_end():
-    text = prompt(b"x" * 1000, 0.25, "12345")
-    assert text.index(b"12345") == 250 + len("\nThe pass key is ")
-    assert text.endswith(b"What is the pass key? The pass key is 12345")
-    assert text.count(b"x") == 1000
+def test_a_key_is_hidden_at_its_depth_and_asked_for_at_the_end(subject):
+    text = bytes(finding.keyed(subject, 384, 0.25)[0].tolist())
+    key, around = text[-5:].decode(), 384 - len(TOLD + ASKED)
+    said = TOLD.decode().replace("#####", key).encode()
+    part = bytes(subject.text.parts["validation"][:around].tolist())
+    assert key.isdigit()
+    assert text == part[: round(around / 4)] + said + part[round(around / 4) :] + ASKED[:-5] + key.encode()
 
 
 def test_keys_are_asked_for_at_each_length_and_depth(subject):
     rows = list(passkey(subject))
     lengths = {row["length"] for row in rows}
-    assert min(lengths) >= finding.shortest()
+    assert min(lengths) >= SHORTEST
     assert max(lengths) == 16 * LENGTH
-    assert {(row["rule"], row["depth"]) for row in rows} == {(rule, depth) for rule in (None, "yarn") for depth in DEPTHS}
+    assert {(row["rule"], row["depth"]) for row in rows} == {(rule, depth) for rule in (None, *RULES) for depth in DEPTHS}
     assert all(0 <= row["exact"] <= row["digits"] <= 1 and row["loss"] > 0 for row in rows)
 
 
@@ -151,7 +154,7 @@ def test_digits_that_are_found_count(subject, monkeypatch):
         assert row["digits"] == pytest.approx(0.8)
         assert row["exact"] == 0
         assert row["loss"] == pytest.approx((4 * math.log(1 + 255 * math.exp(-9)) + math.log(256)) / 5, rel=1e-4)
-    texts = {bytes(finding._text(subject, 384, 0.5, draw).tolist()) for draw in range(DRAWS)}
+    texts = {bytes(text.tolist()) for text in finding.keyed(subject, 384, 0.5)}
     assert len({text[-5:] for text in texts}) == len(texts) == DRAWS
     assert {len(text) for text in texts} == {384}
 

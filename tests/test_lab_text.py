@@ -21,7 +21,6 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data.text import Text
 from ropewalk.lab.intervals import Estimate
 from ropewalk.lab.probes import restored
-from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.sections import _against
@@ -178,7 +177,7 @@ def test_scores_are_those_of_all_windows(books):
     assert found["bits"] == pytest.approx(loss / math.log(2), rel=1e-6)
     assert found["accuracy"] == pytest.approx((logits.argmax(-1) == windows[:, 1:]).float().mean().item(), rel=1e-6)
     batch = next(task.batches(0, 0, 1))
-    own = task.loss(task.model, batch, epoch=0, step=0)
+    own = task.loss(task.model, batch, epoch=0, step=0, rank=0)
     wanted = torch.stack([F.cross_entropy(task.model(row[None, :-1])[0], row[1:]) for row in batch]).mean()
     torch.testing.assert_close(own, wanted)
 
@@ -239,7 +238,7 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
 def test_a_run_begins_with_the_weights_of_another(books, whole, tmp_path):
     rule = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": LENGTH}
     config = small(books, start=str(whole.path), length=2 * LENGTH, epochs=1, batch=8, options={"extension": rule})
-    still = train(replace(config, learning_rate=0.0, ema=None), tmp_path)
+    still = train(replace(config, learning_rate=1e-30, ema=None), tmp_path)
     own, given = still.judged()[0], whole.judged()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
@@ -264,11 +263,19 @@ def test_where_it_begins_is_part_of_its_name_and_the_place_of_that_is_not(books)
     assert len({one.name, other.name, config.name}) == 3
 
 
-def test_runs_on_images_keep_their_names():
-    """Names of before there was text."""
-    assert Config().name == "mixed-seed0-be0db33971"
-    assert RECIPES["digits"].name == "mixed-seed0-8aab33e837"
-    assert replace(Config(), length=8).name != Config().name != replace(Config(), kv_heads=2).name
+def test_seeds_share_the_rest_of_the_name_and_each_begins_from_its_own(books, whole):
+    config = small(books, start=str(whole.path).replace("seed0", "seed{seed}"))
+    other = replace(config, seed=1)
+    assert other.name == config.name.replace("seed0", "seed1")
+    assert (config.begins, str(other.begins)) == (whole.path, str(whole.path).replace("seed0", "seed1"))
+    with pytest.raises(Refusal, match=rf"{whole.path.name.replace('seed0', 'seed1')} is no run"):
+        compare(["rope"], config, whole.path.parent, seeds=[0, 1])
+
+
+def test_settings_of_text_are_refused_for_images():
+    for name, value in {"keys": 0.5, "kv_heads": 2}.items():
+        with pytest.raises(ValueError, match=f"{name} is of text: without a length it must be none, got {value}"):
+            replace(Config(), **{name: value})
 
 
 def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):

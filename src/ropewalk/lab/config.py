@@ -18,7 +18,7 @@ from ropewalk import factory
 
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
-LATER = ("length", "kv_heads", "start")
+LATER = ("length", "keys", "kv_heads", "start")
 """Settings that others came before: where they are None they name no run, so that earlier ones keep their names."""
 
 
@@ -37,12 +37,14 @@ class Config:
     validation     The share of the training set that is kept for validation, where the data have none of their own.
     fraction       The share of what is left that is trained on.
     length         Bytes of a window of text, from which each next one is to be found; None: images.
+    keys           The share of windows of text that tell a key of five digits and ask for it later; None: none.
     patch          The side of a patch.
     kv_heads       Heads of keys and values, for text; None: as many as of queries.
     ratio          Of the perceptron's width to the model's.
     pool           What is classified: the mean of the patches, or a class token.
     layer_scale    The start of learned gains on branches.
-    start          The folder of a run that is done, whose weights it begins with; its name counts, not its place.
+    start          The folder of a run that is done, whose weights it begins with; its name counts, not its place. {seed} in
+                   it is the run's own.
     batch          Images or windows of text in a step, of all processes together.
     learning_rate  At its highest, after the warm-up; then it falls to zero as a cosine.
     warmup         Epochs in which it rises, from zero.
@@ -71,6 +73,7 @@ class Config:
     fraction: float = 1.0
     workers: int = 4
     length: int | None = None
+    keys: float | None = None
 
     patch: int = 4
     width: int = 192
@@ -134,8 +137,12 @@ class Config:
                 raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
         if not self.checkpoint >= 0:
             raise ValueError(f"checkpoint must be 0 or more seconds, got {self.checkpoint}")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
+        for name in ("fraction", "keys"):
+            if (value := getattr(self, name)) is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
+        for name in ("keys", "kv_heads"):
+            if self.length is None and getattr(self, name) is not None:
+                raise ValueError(f"{name} is of text: without a length it must be none, got {getattr(self, name)}")
         factory.find(self.encoding)
 
     def document(self) -> dict[str, Any]:
@@ -155,13 +162,18 @@ class Config:
 
     @property
     def name(self) -> str:
-        """Of its folder: the encoding, the seed, and a hash of all settings that change results."""
-        said = {name: value for name, value in self.document().items() if name not in ELSEWHERE}
+        """Of its folder: the encoding, the seed, and a hash of all other settings that change results."""
+        said = {name: value for name, value in self.document().items() if name not in (*ELSEWHERE, "seed")}
         said = {name: value for name, value in said.items() if value is not None or name not in LATER}
         if self.start is not None:
             said["start"] = Path(self.start).name
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
         return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
+
+    @property
+    def begins(self) -> Path | None:
+        """The folder of the run whose weights it begins with."""
+        return None if self.start is None else Path(self.start.replace("{seed}", str(self.seed)))
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

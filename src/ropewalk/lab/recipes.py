@@ -148,6 +148,7 @@ RECIPES: dict[str, Config] = {
         encoding="rope",
         data="data/books",
         length=512,
+        keys=0.1,
         width=384,
         depth=6,
         heads=6,

@@ -211,8 +211,8 @@ class Trainer:
         held = self.run.load()
         self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
-            if self.config.start is not None:
-                begin(self.plain, Run.at(Path(self.config.start)))
+            if self.config.begins is not None:
+                begin(self.plain, Run.at(self.config.begins))
             if self.accelerator.is_main_process:
                 self.run.cut(0)
                 self.save()

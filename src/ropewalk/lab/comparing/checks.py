@@ -8,7 +8,6 @@ not read.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -35,7 +34,8 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
     config = configs[comparison.baseline]
     if config.width % config.heads:
         raise Refusal(f"heads must divide the width, got {config.heads} heads and a width of {config.width}")
-    _check_start(config)
+    for member in comparison.members:
+        _check_start(comparison.config(member))
     if config.length is not None:
         return _check_texts(configs, config, processes)
     data = _opened(config)
@@ -62,11 +62,11 @@ def _reading(config: Config) -> Iterator[None]:
 
 
 def _check_start(config: Config) -> None:
-    """The run whose weights all begin with, if there is one, is done."""
-    if config.start is not None:
+    """The run whose weights it begins with, if there is one, is done."""
+    if config.begins is not None:
         with refusing():
-            if Run.at(Path(config.start)).result() is None:
-                raise ValueError(f"a run can begin from one that is done alone, and {config.start} has no result.json")
+            if Run.at(config.begins).result() is None:
+                raise ValueError(f"a run can begin from one that is done alone, and {config.begins} has no result.json")
 
 
 def _check_texts(configs: Mapping[str, Config], config: Config, processes: int) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import one_of, positive
+from ropewalk.lab.data.keys import drawn, scattered
 from ropewalk.lab.data.order import epoch_order
 from ropewalk.lab.draws import seed_of
 
@@ -53,10 +54,16 @@ class Text:
         for some in torch.split(starts, [len(places) for places in order]):
             yield part[some[:, None] + along].long()
 
-    def epoch(self, length: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        """The windows of an epoch: where the first begins, and their order, are drawn by (seed, epoch)."""
+    def epoch(
+        self, length: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1, keys: float | None = None
+    ) -> Iterator[Tensor]:
+        """The windows of an epoch: where the first begins, their order, and which have a key, are drawn by (seed, epoch)."""
         order = epoch_order(self.drawn(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)
-        return self.windows("train", length, order, offset=seed_of(seed, epoch, OFFSET) % length)
+        found = self.windows("train", length, order, offset=seed_of(seed, epoch, OFFSET) % length)
+        if keys is None:
+            return found
+        draws = drawn(seed, epoch, torch.cat(order).to(self.parts["train"].device)).split(batch // world)
+        return (scattered(some, own, keys) for some, own in zip(found, draws, strict=True))
 
     def _part(self, split: str) -> Tensor:
         return self.parts[one_of("split", split, self.parts)]

@@ -29,7 +29,7 @@ Rows = Iterator[dict[str, Any]]
 
 REACH, AFTER = 16, 4
 """How many times the length of training is looked at, and after fine-tuning on texts that were longer already."""
-RULES = ("linear", "ntk-aware", "dynamic", "yarn", "llama3", "yarn-article")
+RULES = ("linear", "ntk-aware", "dynamic", "ntk-by-parts", "yarn", "llama3", "yarn-article")
 ENOUGH = 2**20
 """Bytes that are read for one line, at most."""
 

@@ -12,7 +12,7 @@ from ropewalk.lab.report.words import counted, setting
 from ropewalk.lab.tasks.text import VISUAL
 
 AREAS = {
-    "Data": ("data", "size", "length", "validation", "fraction"),
+    "Data": ("data", "size", "length", "keys", "validation", "fraction"),
     "Model": (
         "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout",
     ),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ropewalk.lab.building import stretched
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import in_order
+from ropewalk.lab.data.keys import SHORTEST
 from ropewalk.lab.data.text import Text
 from ropewalk.models import LM
 
@@ -36,7 +37,8 @@ class Reading:
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Tensor]:
         """One process's share of each batch of an epoch, (B, length + 1)."""
         config = self.config
-        return self.text.epoch(self.length, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
+        own = {"seed": config.seed, "epoch": epoch, "rank": rank, "world": world, "keys": config.keys}
+        return self.text.epoch(self.length, config.batch, **own)
 
     def facts(self) -> dict[str, Any]:
         """What tells its text from others."""
@@ -95,6 +97,8 @@ def check_text(config: Config, text: Text) -> None:
     if config.augment:
         raise ValueError(f"augment is of images: for text it must be empty, got {', '.join(config.augment)}")
     length, count = length_of(config), text.drawn(length_of(config))
+    if config.keys is not None and length + 1 < SHORTEST:
+        raise ValueError(f"keys must be none for windows of less than {SHORTEST - 1} bytes, got a length of {length}")
     if count < config.batch:
         raise ValueError(f"a batch of {config.batch} windows of {length} bytes is more than there is to train on: {text}")
     for split in ("validation", "test"):
