@@ -34,8 +34,8 @@ def attend(
     from the end: with fewer queries than keys, the last query sees all. `scale` defaults to 1/√D.
 
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
-            "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 logits or more: a code with a bias,
-            no dropout, not float64. The first such call compiles for some seconds.
+            "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias
+            that learns nothing, no dropout, not float64. The first such call compiles for some seconds.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.
@@ -48,7 +48,7 @@ def attend(
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
     q, k = (q, k) if turned else code.qk(q, k)
-    if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code)):
+    if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code, mask)):
         if dropout:
             raise ValueError("flex attention has no dropout: use kernel='sdpa'")
         return _flex(q, k, v, code, mask, causal, scale)
@@ -69,9 +69,10 @@ def attend_qkv(x: Tensor, heads: int, code: Code | None = None, **options: Any) 
     return attend(*code.qkv(x, heads), code, turned=True, **options)
 
 
-def _spares(q: Tensor, k: Tensor, code: Code) -> bool:
-    """Whether flex attention spares a dense mask that is worth a compilation."""
-    large = q.shape[:-1].numel() * k.shape[2] >= LARGE
+def _spares(q: Tensor, k: Tensor, code: Code, mask: Tensor | None) -> bool:
+    """Whether flex attention spares a dense mask that is worth a compilation. One mask may serve a whole batch."""
+    batch = q.shape[0] if code.batched or (mask is not None and mask.shape[0] > 1) else 1
+    large = batch * q.shape[1] * q.shape[2] * k.shape[2] >= LARGE
     return q.is_cuda and q.dtype is not torch.float64 and large and code.sparing
 
 

@@ -88,7 +88,12 @@ class Code:
 
     @property
     def sparing(self) -> bool:
-        """Whether `score_mod` adds to the logits without the dense (B H N M) of `scores`."""
+        """Whether `score_mod` adds to the logits without the dense (B H N M) of `scores`, and is worth it."""
+        return False
+
+    @property
+    def batched(self) -> bool:
+        """Whether what is added to the logits differs within a batch."""
         return False
 
     def prefixed(self, q: int = 0, k: int = 0) -> Self:

@@ -59,7 +59,12 @@ class Bias(Added):
 
     @property
     def sparing(self) -> bool:
-        return self.flexible
+        """Not where the table wants a gradient: flex attention adds it up entry by entry, far slower than a dense bias."""
+        return self.flexible and not (self.table.requires_grad and torch.is_grad_enabled())
+
+    @property
+    def batched(self) -> bool:
+        return any(positions.shape[:-2].numel() > 1 for positions in (self.q_positions, self.k_positions))
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)

@@ -118,6 +118,10 @@ class Chain(Code):
     def sparing(self) -> bool:
         return self.biased and all(code.sparing for code in self.codes if code.biased)
 
+    @property
+    def batched(self) -> bool:
+        return any(code.batched for code in self.codes)
+
     def prefixed(self, q: int = 0, k: int = 0) -> Self:
         codes = tuple(code.prefixed(q, k) for code in self.codes)
         return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k, codes=codes)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.code import Bias
+from ropewalk.code.lookup import read
 from ropewalk.encoding import Encoding, Shape, Traits, flag, positive
 
 
@@ -19,7 +20,7 @@ class Bucket:
     bidirectional: bool
 
     def __call__(self, table: Tensor, head: Tensor, query: list[Tensor], key: list[Tensor]) -> Tensor:
-        return table[head, self.bucket(key[0] - query[0])]
+        return read(table, head, self.bucket(key[0] - query[0]))
 
     def bucket(self, ahead: Tensor) -> Tensor:
         """Near distances have a bucket each, far ones share by the logarithm, the last takes all beyond.
