@@ -1,12 +1,13 @@
 """The study of text: encodings trained on windows of 512 bytes, RoPE's rules for longer texts without and with brief
 fine-tuning on windows of 2,048, all probed far beyond these lengths, and a page on each.
 
-python benchmarks/text_study.py --data data/books --runs runs --out out/text --seeds 3
+python benchmarks/text_study.py --data data/books --runs runs --out out/text --seeds 2
 
 It goes on where it was stopped. For each seed there are nine runs of three epochs and eight short ones. All that was found,
 without the weights, is in study.json.
 """
 
+import datetime
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import tyro
 from rich.console import Console
 
 from ropewalk.lab.compare import Comparison, as_csv, compare, table
+from ropewalk.lab.comparing.entries import Entry
 from ropewalk.lab.config import Config
 from ropewalk.lab.probes import names_of
 from ropewalk.lab.probes.file import held
@@ -23,7 +25,7 @@ from ropewalk.lab.probes.reading import RULES
 from ropewalk.lab.probing import probe_all
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
-from ropewalk.lab.store import Run
+from ropewalk.lab.store import Run, read
 
 ENCODINGS = (
     "none",
@@ -66,16 +68,33 @@ def study(base: Config, runs: Path, out: Path, seeds: int) -> list[Comparison]:
         print(as_csv(table(each)))
     print(report(first.found(), out, question=QUESTION))
     print(report(second.found(), out / "tuned", question=TUNED, baseline="rope"))
-    (out / "study.json").write_text(json.dumps(told(found), indent=1))
+    (out / "study.json").write_text(document(found))
     return [first, second]
 
 
-def told(runs: list[Run]) -> dict[str, Any]:
-    """All that is known of runs, in rows."""
-    return {run.path.name: {"config": run.config.document(), "result": run.result(), "probes": held(run)} for run in runs}
+def document(runs: list[Run]) -> str:
+    """What was found of runs, a line for each, with the machines and versions that they ran with."""
+    told = {run.path.name: read(run.path / "environment.json") for run in runs}
+    head = {"date": datetime.date.today().isoformat(), "length": min(run.config.length or 0 for run in runs)}
+    head |= {name: next(iter(told.values()))[name] for name in ("machine", "versions")}
+    lines = ",\n  ".join(json.dumps(line(run)) for run in runs)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'
 
 
-def main(data: str = "data/books", runs: Path = Path("runs"), out: Path = Path("out/text"), seeds: int = 3) -> None:
+def line(run: Run) -> dict[str, Any]:
+    """One run: what was trained, what it came to, and its probes, to five digits."""
+    config, result, found = run.config, run.result() or {}, held(run)
+    label = Entry(config.encoding, config.options).label
+    own = {"label": label, "seed": config.seed, "tuned": config.start is not None, "test_bits": result["test_bits"]}
+    rows = {name: [_short(row) for row in found.get(name, [])] for name in ("positions", "passkey")}
+    return _short(own) | rows
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: float(f"{value:.5g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
+def main(data: str = "data/books", runs: Path = Path("runs"), out: Path = Path("out/text"), seeds: int = 2) -> None:
     """Run the study.
 
     Args:

@@ -15,6 +15,7 @@ import tyro
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+import context
 import drawings
 import gallery
 import handwritten
@@ -49,15 +50,16 @@ def main(*, out: Path = ROOT / "out") -> None:
 def write(pages: Path) -> None:
     """All pages with their figures, by as many processes as there are cores."""
     (pages / "encodings").mkdir(parents=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["drawings"])
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+    forked = multiprocessing.get_context("forkserver")
+    forked.set_forkserver_preload(["drawings"])
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=forked) as pool:
         told = pool.submit(papers.write, pages)
         proved = pool.submit(theorems.write, pages)
         drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
         handwritten.write(pages)
         speed.draw(pages)
         longer.draw(pages)
+        context.draw(pages)
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

@@ -2,13 +2,14 @@
 
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
-{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py` or `longer.py`
+{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py` or `context.py`
 """
 
 import re
 import shutil
 from pathlib import Path
 
+import context
 import longer
 import recipes
 import speed
@@ -36,7 +37,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES)[source]()
+        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES | context.TABLES)[source]()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)
     text = re.sub(r"\]\(([^)#]+)", lambda link: f"]({PLACES.get(link[1], link[1])}", text)

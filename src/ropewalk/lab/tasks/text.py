@@ -37,8 +37,8 @@ class Reading:
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Tensor]:
         """One process's share of each batch of an epoch, (B, length + 1)."""
         config = self.config
-        own = {"seed": config.seed, "epoch": epoch, "rank": rank, "world": world, "keys": config.keys}
-        return self.text.epoch(self.length, config.batch, **own)
+        who = {"seed": config.seed, "epoch": epoch, "rank": rank, "world": world}
+        return self.text.epoch(self.length, config.batch, keys=config.keys, **who)
 
     def facts(self) -> dict[str, Any]:
         """What tells its text from others."""
