@@ -75,44 +75,48 @@ def machine() -> str:
 
 def encodings() -> str:
     """Bits per byte of the test text, at positions far out, and keys that are found."""
-    ends = [study()["length"] * factor for factor in (1, 2, 4, 16)]
+    ends, asked = _lengths(1, 2, 4, 16), _lengths(1, 4, 16)
     scores = means({label: [run["test_bits"] for run in runs(label)] for label in labels()})
-    head = ["encoding", "test", *(f"to {end:,}" for end in ends), *(f"keys in {end:,}" for end in ends)]
+    head = ["encoding", "test", *_heads(ends, asked)]
     rows = []
     for label, score in sorted(scores.items(), key=lambda each: each[1].mean):
         far, found = curve(runs(label)), keys(runs(label))
-        rows.append([name(label), f"{score.mean:.3f} ± {score.half:.3f}", *_cells(far, found, ends)])
+        rows.append([name(label), f"{score.mean:.3f} ± {score.half:.3f}", *_cells(far, found, ends, asked)])
     return tables.table(head, rows)
 
 
 def extended() -> str:
     """RoPE with each rule, without further training: bits per byte in the last bin of a text, and keys."""
     factors = (2, 4, 8, 16)
-    ends = [study()["length"] * factor for factor in factors]
-    rows = []
+    ends, asked, rows = _lengths(*factors), _lengths(2, 4, 16), []
     for rule in (None, *rules()):
-        far = {
-            end: curve(runs("rope"), rule, factor if rule else None)[end] for end, factor in zip(ends, factors, strict=True)
-        }
-        rows.append([f"`{rule}`" if rule else PLAIN, *_cells(far, keys(runs("rope"), rule), ends)])
-    head = ["rule", *(f"to {end:,}" for end in ends), *(f"keys in {end:,}" for end in ends)]
-    return tables.table(head, rows)
+        far = {end: curve(runs("rope"), rule, by if rule else None)[end] for end, by in zip(ends, factors, strict=True)}
+        rows.append([f"`{rule}`" if rule else PLAIN, *_cells(far, keys(runs("rope"), rule), ends, asked)])
+    return tables.table(["rule", *_heads(ends, asked)], rows)
 
 
 def fine_tuned() -> str:
     """After brief fine-tuning on longer texts: the test text, bits further out, keys."""
     scores = means({label: [run["test_bits"] for run in runs(label, tuned=True)] for label in labels(tuned=True)})
-    ends = [study()["length"] * factor for factor in (4, 8, 16)]
-    head = ["rule", "test", *(f"to {end:,}" for end in ends), *(f"keys in {end:,}" for end in ends)]
+    ends, asked = _lengths(4, 8, 16), _lengths(4, 8)
+    head = ["rule", "test", *_heads(ends, asked)]
     rows = []
     for label, score in sorted(scores.items(), key=lambda each: each[1].mean):
         some = runs(label, tuned=True)
-        rows.append([name(label), f"{score.mean:.3f} ± {score.half:.3f}", *_cells(curve(some), keys(some), ends)])
+        rows.append([name(label), f"{score.mean:.3f} ± {score.half:.3f}", *_cells(curve(some), keys(some), ends, asked)])
     return tables.table(head, rows)
 
 
-def _cells(far: Curve, found: Mapping[int, str], ends: Sequence[int]) -> list[str]:
-    return [*(f"{far[end]:.2f}" for end in ends), *(found.get(end, "") for end in ends)]
+def _lengths(*factors: int) -> list[int]:
+    return [study()["length"] * factor for factor in factors]
+
+
+def _heads(ends: Sequence[int], asked: Sequence[int]) -> list[str]:
+    return [*(f"to {end:,}" for end in ends), *(f"keys in {end:,}" for end in asked)]
+
+
+def _cells(far: Curve, found: Mapping[int, str], ends: Sequence[int], asked: Sequence[int]) -> list[str]:
+    return [*(f"{far[end]:.2f}" for end in ends), *(found[end] for end in asked)]
 
 
 def name(label: str) -> str:
