@@ -69,6 +69,8 @@ class RoPE(Waves):
             raise ValueError(f"rotary_dim must be even and from 2 to head_dim={self.head_dim}, got {rotary_dim}")
         self.rule = extending.parse(extension)
         self.length = None if length is None else positive("length", length)
+        if self.scale != 1 and self.rule is not None and self.rule.by_index:
+            raise ValueError(f"this rule takes frequencies of scale 1 for granted: take ramp='turns', got {scale=}")
         if self.length is not None and not self._by_length:
             raise ValueError(f"no rule here depends on the length of the text, got length={length} and {extension=}")
         self.build(learned=self.learned)
