@@ -111,14 +111,19 @@ def at_least_one(name: str, value: float) -> float:
     return value
 
 
+def _real(value: Any) -> bool:
+    """Whether it is a number, of Python or NumPy."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < math.inf:
+    if not _real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number not below zero, got {value!r}")
     return value if isinstance(value, int) else float(value)
 
 
 def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < 1 or value != int(value):
+    if not _real(value) or not 1 <= value < math.inf or value != int(value):
         raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
     return int(value)
 
