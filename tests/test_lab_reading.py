@@ -218,7 +218,7 @@ def test_a_report_draws_losses_by_position(runs, tmp_path):
         probe(run, ["positions", "passkey", "cost"], device="cpu")
     page = report(list(runs.values()), tmp_path).read_text()
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"positions-1.png", "positions-2.png", "passkey-1.png", "cost-1.png"} <= names
+    assert {"positions-1.png", "positions-2.png", "passkey-1.png", "passkey-rules-1-1.png", "cost-1.png"} <= names
     assert {f"extensions-1-{factor}-1.png" for factor in (2, 4, 8, 16)} <= names
     assert not any(name.startswith(("resolution", "attention")) for name in names)
     assert "learned-ape, positions" in page  # which refused
