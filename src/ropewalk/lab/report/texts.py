@@ -57,7 +57,7 @@ def passkey(of: Sources) -> Shown | str:
     if not found:
         return "No run was probed for a hidden key."
     shown = [
-        _panel(of, "passkey", found, of.styles, "Digits found, share", "length of the text, bytes"),
+        _panel(of, "passkey", found, of.styles, "Digits found, share", "length of the text, bytes", share=True),
         _panel(of, "passkey-loss", lost, of.styles, "Loss of a digit, nats", "length of the text, bytes"),
         *(_ruled_keys(of, f"passkey-rules-{i}", label) for i, label in enumerate(_ruled(of.group), start=1)),
     ]
@@ -82,12 +82,8 @@ def _ruled_keys(of: Sources, name: str, label: str) -> Panel:
     """One encoding, as it was trained and with each rule."""
     rules: dict[str, str | None] = {PLAIN: None} | {rule: rule for rule in _seen(of.group, label, "rule")}
     lines = {words: line for words, rule in rules.items() if (line := _keys(of.group, rule, "digits").get(label))}
-    look: dict[str, Any] = {
-        "title": f"{short(label, 40)}: digits found",
-        "xlabel": "length of the text, bytes",
-        "keys": True,
-    }
-    return _panel(of, name, lines, styles_of(lines, PLAIN), **look)
+    title = f"{short(label, 40)}: digits found"
+    return _panel(of, name, lines, styles_of(lines, PLAIN), title, "length of the text, bytes", keys=True, share=True)
 
 
 def _by_position(group: Group, rule: str | None, factor: int | None = None) -> Lines:
@@ -147,6 +143,7 @@ def far(
     xlabel: str,
     top: float | None = None,
     keys: bool = False,
+    share: bool = False,
 ) -> Figure:
     """Lines over a logarithmic axis on which the length of training is marked."""
     figure, axes = canvas(title, HEIGHT + (0.1 + 0.19 * -(-len(lines) // 3) if keys else 0.0))
@@ -160,6 +157,8 @@ def far(
     axes.axvline(length, color=LIGHT.faint, linewidth=1, linestyle="--")
     if top is not None:
         axes.set_ylim(top=min(axes.get_ylim()[1], top))
+    if share:
+        axes.set_ylim(-0.04, 1.04)
     if keys:
         figure.legend(loc="outside lower left", ncols=3, **legend_style(LIGHT))
     axes.set_xlabel(xlabel)
