@@ -46,15 +46,17 @@ SPECS = {
             mscale=[0.7, 1.0, 0, None],
             mscale_all_dim=[0.3, 1.0, 0, None],
         ),
+        *swept(factor=[32.0], original_max_position_embeddings=[64, 512], beta_fast=[1.0], beta_slow=[1.0]),  # Kimi K2's
     ],
-    "llama3": list(
-        swept(
+    "llama3": [
+        *swept(
             factor=[8.0, 32.0],
             low_freq_factor=[1.0, 0.5],
             high_freq_factor=[4.0, 16.0],
             original_max_position_embeddings=[512, 1024],
-        )
-    ),
+        ),
+        *swept(factor=[16.0], low_freq_factor=[1.0], high_freq_factor=[1.0], original_max_position_embeddings=[512]),
+    ],  # the last of them Llama 4 Scout's
     "longrope": list(
         swept(factor=[1.0, 32.0, None], attention_factor=[1.1, None], original_max_position_embeddings=[512, 2048])
     ),

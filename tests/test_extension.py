@@ -269,13 +269,15 @@ BY = {"factor": 2.0, "original_max_position_embeddings": 64}
         ({"rope_type": "linear", "factor": math.nan}, "factor must be a number not below zero, got nan"),
         ({"rope_type": "dynamic", **BY, "factor": 0.5}, "factor must be a number of at least 1, got 0.5"),
         ({"rope_type": "llama3", "factor": 0.5}, "factor must be a number of at least 1, got 0.5"),
-        ({"rope_type": "llama3", "low_freq_factor": 4}, "high_freq_factor must be above low_freq_factor, got 4.0 and 4"),
+        ({"rope_type": "llama3", "low_freq_factor": 5}, "high_freq_factor must be at least low_freq_factor, got 4.0 and 5"),
         ({"rope_type": "yarn", **BY, "truncate": 0}, "truncate must be True or False, got 0"),
         ({"rope_type": "yarn", **BY, "ramp": "log"}, "ramp must be 'index' or 'turns', got 'log'"),
         ({"rope_type": "yarn", **BY, "ramp": 3}, "ramp must be a word, got 3"),
         ({"rope_type": "yarn", **BY, "ramp": "turns", "truncate": False}, "the ramp in turns has none"),
-        ({"rope_type": "yarn", **BY, "beta_fast": 1}, "beta_fast must be above beta_slow, .* got 1 and 1.0"),
-        ({"rope_type": "yarn-article", **BY, "beta_fast": 1}, "beta_fast must be above beta_slow, .* got 1 and 1.0"),
+        ({"rope_type": "yarn", **BY, "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
+        ({"rope_type": "yarn-article", **BY, "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
+        ({"rope_type": "yarn", **BY, "attention_factor": 0.0}, "attention_factor must be above zero, got 0.0"),
+        ({"rope_type": ["yarn"]}, r"rope_type must be a name, got \['yarn'\]"),
         ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 6.5}, "whole number above zero, got 6.5"),
         ({"rope_type": "proportional", "partial_rotary_factor": 1.5}, "above 0 and at most 1, got 1.5"),
         (
@@ -390,8 +392,58 @@ def test_mlx_reads_one_mscale_alone():
     with pytest.raises(ValueError, match="mlx-lm has no rope_type 'dynamic'"):
         read({"rope_type": "dynamic", "factor": 2.0}, framework="mlx")
     lists = {"short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0], "original_max_position_embeddings": 8}
-    long = read({"rope_type": "longrope", "factor": 2.0, **lists}, framework="mlx")["extension"]
+    long = read({"rope_type": "longrope", "factor": 2.0, **lists}, max_position_embeddings=16, framework="mlx")["extension"]
     assert long["short_factor"] == [3.0, 4.0]
+    assert read({"rope_type": "llama3"}, max_position_embeddings=64, framework="mlx") == read({"rope_type": "llama3"})
+    short = read({"rope_type": "yarn", "factor": 4.0}, max_position_embeddings=64, framework="mlx")["extension"]
+    assert short["original_max_position_embeddings"] == 4096
+
+
+@pytest.mark.parametrize("framework", ["vllm", "mlx"])
+def test_longrope_goes_by_the_config_s_length(framework):
+    lists = {"short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0], "original_max_position_embeddings": 8}
+    spec = {"rope_type": "longrope", **lists, "attention_factor": 1.5, "factor": 3.0}
+    found = extension.parse(read(spec, max_position_embeddings=64, framework=framework)["extension"])
+    assert found.attention(64) == pytest.approx(math.sqrt(1 + math.log(8) / math.log(8)))
+    with pytest.raises(ValueError, match="longrope is read by max_position_embeddings"):
+        read(spec, framework=framework)
+    scaled = {**spec, "short_mscale": 1.1, "long_mscale": 1.2}
+    found = extension.parse(read(scaled, max_position_embeddings=64, framework=framework)["extension"])
+    assert (found.attention(64) == 1.2) is (framework == "vllm")
+
+
+def test_vllm_s_deepseek_has_the_mscales():
+    spec = {**YARN, "rope_type": "deepseek_yarn", "mscale": 0.7, "mscale_all_dim": 1.0}
+    wanted = (0.07 * math.log(16) + 1) / (0.1 * math.log(16) + 1)
+    for framework in (None, "vllm"):
+        assert extension.parse(read(spec, framework=framework)["extension"]).attention(None) == pytest.approx(wanted)
+    halved = read({**spec, "attn_factor": 0.5}, framework="vllm")["extension"]
+    assert extension.parse(halved).attention(None) == pytest.approx(0.5 * wanted)
+
+
+def test_frameworks_pass_over_keys_that_they_do_not_know():
+    llama = {**YARN, "finetuned": True}
+    assert read(llama, framework="transformers") == read(YARN, framework="transformers")
+    hunyuan = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0}
+    assert read(hunyuan, framework="vllm")["extension"] == NTKAware(factor=1000.0).spec()
+    with pytest.raises(ValueError, match="got finetuned"):
+        read(llama)
+
+
+def test_what_a_dictionary_says_of_its_length_counts_unless_a_framework_does_not_look():
+    spec = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 512}
+    found = {name: read(spec, max_position_embeddings=2048, framework=name)["extension"] for name in (None, "transformers")}
+    assert [each["original_max_position_embeddings"] for each in found.values()] == [512, 2048]
+    nested, beside = {"full": {**YARN, "original_max_position_embeddings": 512}}, {"original_max_position_embeddings": 64}
+    assert read(nested, layer_type="full", **beside)["extension"]["original_max_position_embeddings"] == 512
+    assert read(nested["full"], **beside)["extension"]["original_max_position_embeddings"] == 64
+
+
+def test_channels_that_turn_are_told_beside_the_dictionary_too():
+    assert read(YARN, partial_rotary_factor=0.5)["rotary_dim"] == read({**YARN, "partial_rotary_factor": 0.5})["rotary_dim"]
+    assert read({"rope_type": None}) == read({})
+    share = read({"rope_type": "proportional"}, partial_rotary_factor=0.25)["extension"]
+    assert share["partial_rotary_factor"] == 0.25
 
 
 def test_frameworks_are_these():

@@ -152,8 +152,8 @@ def test_no_rule_is_none():
         ({"rope_type": "yarn", "factor": 2.0}, "'yarn' takes by, beta_fast, beta_slow, growth, .*, got factor"),
         ({"rope_type": "yarn", "growth": "area"}, "growth must be 'tokens' or 'side', got 'area'"),
         ({"rope_type": "ntk-aware", "by": "pair"}, "by must be 'axis' or 'wave', got 'pair'"),
-        ({"rope_type": "yarn", "beta_fast": 1.0}, "beta_fast must be above beta_slow, .* got 1.0 and 1.0"),
-        ({"rope_type": "yarn", "beta_slow": 0}, "beta_fast must be above beta_slow, .* got 4.0 and 0"),
+        ({"rope_type": "yarn", "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
+        ({"rope_type": "yarn", "beta_slow": 0}, "beta_fast must be at least beta_slow, .* got 4.0 and 0"),
         ({"rope_type": "yarn", "beta_slow": "1"}, "beta_slow must be a number not below zero, got '1'"),
     ],
 )

@@ -206,3 +206,19 @@ def test_the_contract(options):
     for check in checks_for(made):
         if check not in (check_compile, check_export):
             check(made)
+
+
+def test_a_ramp_by_index_wants_the_frequencies_that_it_takes_for_granted():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    with pytest.raises(ValueError, match=r"take ramp='turns', got scale=0\.5"):
+        rw.create("rope", head_dim=12, scale=0.5, extension=yarn)
+    found = rw.create("rope", head_dim=12, scale=0.5, extension={**yarn, "ramp": "turns"})
+    assert found.frequency[0, 0] < 0.5
+
+
+def test_q_and_k_share_what_stretches_them():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    code = rw.create("rope", head_dim=12, extension=yarn)(torch.arange(5))
+    assert code.k_gain is code.q_gain
+    both = rw.create("rope", head_dim=12, extension=yarn)(torch.arange(5), torch.arange(3))
+    assert both.k_gain.shape == both.k_angle.shape

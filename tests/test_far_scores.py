@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ropewalk as rw
+from ropewalk import rotary
 
 LONG = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 32768}
 
@@ -39,6 +40,13 @@ def test_angles_are_off_by_the_rounding_of_frequencies_alone():
     assert code.q_angle.abs().max() <= 3.1416
     assert (off <= 2**-24 * (truth.q_angle.abs() + 4)).all()
     assert truth.q_angle.max() == 1_000_000
+
+
+def test_devices_without_float64_do_without(monkeypatch):
+    assert rotary.has_float64("cpu")
+    assert not rotary.has_float64("mps") or torch.backends.mps.is_available()
+    monkeypatch.setattr(rotary, "has_float64", lambda kind: False)
+    assert rw.create("rope", head_dim=4)(torch.tensor([1000])).q_angle.max() == 1000
 
 
 def test_gradients_pass_whole_turns():

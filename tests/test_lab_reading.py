@@ -24,7 +24,7 @@ from ropewalk.lab.report.texts import far
 from ropewalk.lab.train import train
 from test_lab_text import LENGTH, SMALL, sentences
 
-ENCODINGS = {"none": {}, "rope": {}, "alibi": {}, "learned-ape": {}}
+ENCODINGS = {"none": {}, "rope": {}, "alibi": {}, "learned-ape": {}, "mixed": {}}
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,10 @@ def test_no_more_is_read_than_enough(subject, monkeypatch):
 
 
 def test_tables_that_end_and_encodings_without_rules_say_so(runs):
-    for name in ("none", "alibi"):
-        assert {row["rule"] for row in positions(read(runs[name], "cpu"))} == {None}
+    for name in ("none", "alibi", "mixed"):
+        rows = list(positions(read(runs[name], "cpu")))
+        assert {row["rule"] for row in rows} == {None}
+        assert not any("why" in row for row in rows)
     rows = list(positions(read(runs["learned-ape"], "cpu")))
     assert len(rows) == 1
     assert "why" in rows[0]
@@ -128,7 +130,11 @@ def test_a_key_is_hidden_at_its_depth_and_asked_for_at_the_end(subject):
 
 
 def test_keys_are_asked_for_at_each_length_and_depth(subject):
-    rows = list(passkey(subject))
+    rows, short = [], []
+    for row in passkey(subject):
+        (short if "why" in row else rows).append(row)
+    assert {row["length"] for row in short} == {n * LENGTH for n in (1, 2, 4)}  # which have no room
+    assert f"must have {SHORTEST} bytes" in short[0]["why"]
     lengths = {row["length"] for row in rows}
     assert min(lengths) >= SHORTEST
     assert max(lengths) == 16 * LENGTH
@@ -150,7 +156,7 @@ class Copier:
 
 def test_digits_that_are_found_count(subject, monkeypatch):
     monkeypatch.setattr(reading.Read, "extended", lambda self, rule, factor: Copier())
-    for row in passkey(subject):
+    for row in (row for row in passkey(subject) if "why" not in row):
         assert row["digits"] == pytest.approx(0.8)
         assert row["exact"] == 0
         assert row["loss"] == pytest.approx((4 * math.log(1 + 255 * math.exp(-9)) + math.log(256)) / 5, rel=1e-4)
@@ -212,7 +218,7 @@ def test_a_report_draws_losses_by_position(runs, tmp_path):
         probe(run, ["positions", "passkey", "cost"], device="cpu")
     page = report(list(runs.values()), tmp_path).read_text()
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"positions-1.png", "positions-2.png", "passkey-1.png", "cost-1.png"} <= names
+    assert {"positions-1.png", "positions-2.png", "passkey-1.png", "passkey-rules-1-1.png", "cost-1.png"} <= names
     assert {f"extensions-1-{factor}-1.png" for factor in (2, 4, 8, 16)} <= names
     assert not any(name.startswith(("resolution", "attention")) for name in names)
     assert "learned-ape, positions" in page  # which refused

@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 
 from ropewalk.lab import metric, store
 from ropewalk.lab.choose import Refusal
@@ -288,6 +290,38 @@ def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
     begun.release()
     with pytest.raises(Refusal, match=r"from one that is done alone, and .* has no result\.json"):
         compare(["rope"], small(books, start=str(begun.path)), tmp_path / "runs", seeds=[0])
+
+
+def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for name in ("train.txt", "val.txt"):
+        (folder / name).write_bytes((books / name).read_bytes())
+
+    def stop(record):
+        raise KeyboardInterrupt
+
+    config = small(folder)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, watch=stop)
+    (folder / "train.txt").write_bytes((books / "train.txt").read_bytes()[::-1])
+    with pytest.raises(store.Damaged, match="begun with other data under this name"):
+        train(config, tmp_path)
+
+
+def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
+    """Names had the seed in their hash once."""
+    older = tmp_path / "rope-seed0-0123456789"
+    shutil.copytree(whole.path, older)
+    held, facts = whole.load()
+    said = {"format": store.FORMAT, "run": older.name, "facts": json.dumps(facts)}
+    tensors = {name: value.contiguous() for name, value in held.items()}
+    save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": store._sum(tensors, said["facts"])})
+    assert Run.at(older).judged()[0].keys() == whole.judged()[0].keys()
+    (tmp_path / "other").mkdir()
+    shutil.copytree(older, tmp_path / "other" / "rope-seed0-9876543210")
+    with pytest.raises(store.Damaged, match="must be a checkpoint of"):
+        Run.at(tmp_path / "other" / "rope-seed0-9876543210").load()
 
 
 # Comparisons

@@ -156,9 +156,60 @@ def test_rules_that_go_by_the_length_go_by_that_of_the_text():
     torch.testing.assert_close(lm(tokens), small()(tokens), **CLOSE)  # no longer than those of training
     far = text(length=40)
     assert torch.equal(lm.extended(length=40)(far), small().extended(DYNAMIC, length=40)(far))
-    assert (lm.extended(length=40)(far) - lm(far)).abs().max() > 1e-4
-    pair = small("chain", {"parts": [{"name": "rope", "extension": DYNAMIC, "length": 5}, {"name": "alibi"}]})
-    assert pair.extended(length=40).encoding is not pair.encoding
+    assert (lm.extended(length=40)(far) - small()(far)).abs().max() > 1e-4
+    with pytest.raises(ValueError, match=r"settled for texts of 13 tokens, got the position 39: lm\.extended"):
+        lm(far)
+
+
+def test_a_chain_has_the_rule_of_its_part():
+    pair, plain = (
+        small("chain", {"parts": [{"name": "rope", **own}, {"name": "alibi"}]}) for own in ({"extension": DYNAMIC}, {})
+    )
+    far = text(length=40)
+    longer = pair.extended(length=40)
+    assert torch.equal(longer(far), plain.extended(DYNAMIC, length=40)(far))
+    assert (longer(far) - plain(far)).abs().max() > 1e-4
+    waiting = rw.chain(rw.create("rope", head_dim=12, extension=DYNAMIC), rw.create("alibi", head_dim=12))
+    assert torch.equal(
+        waiting.at(40).members[0].frequency, rw.create("rope", head_dim=12, extension=DYNAMIC).at(40).frequency
+    )
+
+
+def test_a_rule_draws_nothing():
+    lm = small("mixed")
+    state = torch.random.get_rng_state()
+    lm.extended("yarn", length=40)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_pass_that_fails_leaves_the_cache_as_it_was():
+    lm, tokens = small("rope"), text()
+    cache = lm.cache()
+    lm(tokens[:, :6], cache=cache)
+    for wrong in ({"mask": torch.ones(1, 1, 2, 3, dtype=torch.bool)}, {"positions": torch.arange(12).view(2, 6)}):
+        with pytest.raises(ValueError, match=r"must"):
+            lm(tokens[:, 6:12], cache=cache, **wrong)
+        assert len(cache) == 6
+    with pytest.raises(IndexError):
+        lm(tokens[:, 6:] + 99, cache=cache)
+    torch.testing.assert_close(lm(tokens[:, 6:], cache=cache), lm(tokens)[:, 6:], **CLOSE)
+
+
+def test_rows_go_on_each_from_its_last_place():
+    lm, tokens = small("rope"), text()
+    places = torch.arange(6) + torch.tensor([[0], [3]])
+    cache = lm.cache()
+    lm(tokens[:2, :6], places, cache=cache)
+    found = lm(tokens[:2, 6:8], cache=cache)
+    wanted = lm(tokens[:2, :8], torch.arange(8) + torch.tensor([[0], [3]]))[:, 6:]
+    torch.testing.assert_close(found, wanted, **CLOSE)
+    assert torch.equal(cache.positions, torch.arange(8) + torch.tensor([[0], [3]]))
+
+
+def test_no_logits_are_as_many_as_asked_for():
+    lm, tokens = small("rope"), text()
+    assert lm(tokens, last=0).shape[1] == 0
+    assert torch.equal(lm(tokens, last=2), lm(tokens)[:, -2:])
 
 
 def test_what_cannot_be_is_refused():

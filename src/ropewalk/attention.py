@@ -11,7 +11,9 @@ from torch.utils import _pytree as pytree
 
 from ropewalk.code import Code
 
-LARGE = 1 << 26
+LARGE, HUGE = 1 << 26, 1 << 30
+"""Entries of a dense mask that are worth being spared: and where a table learns, whose gradient flex attention adds up entry
+by entry, some fifty times slower."""
 
 
 def attend(
@@ -34,8 +36,8 @@ def attend(
     from the end: with fewer queries than keys, the last query sees all. `scale` defaults to 1/√D.
 
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
-            "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias
-            that learns nothing, no dropout, not float64. The first such call compiles for some seconds.
+            "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias,
+            no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.
@@ -72,7 +74,7 @@ def attend_qkv(x: Tensor, heads: int, code: Code | None = None, **options: Any) 
 def _spares(q: Tensor, k: Tensor, code: Code, mask: Tensor | None) -> bool:
     """Whether flex attention spares a dense mask that is worth a compilation. One mask may serve a whole batch."""
     batch = q.shape[0] if code.batched or (mask is not None and mask.shape[0] > 1) else 1
-    large = batch * q.shape[1] * q.shape[2] * k.shape[2] >= LARGE
+    large = batch * q.shape[1] * q.shape[2] * k.shape[2] >= (HUGE if code.learning else LARGE)
     return q.is_cuda and q.dtype is not torch.float64 and large and code.sparing
 
 

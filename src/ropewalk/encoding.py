@@ -144,6 +144,11 @@ class Encoding(nn.Module, ABC):
         code = self.encode(self._coordinates("positions", positions), k)
         return code.serving(self.heads, self.own_heads)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it wants the length of the text first, by `at`."""
+        return False
+
     def at(self, length: int) -> "Encoding":
         """The encoding for texts of up to `length` tokens: itself, unless it is one that depends on that."""
         positive("length", length)

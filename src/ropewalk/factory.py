@@ -86,7 +86,8 @@ class Chained(Encoding):
 
     def _codes(self) -> list[tuple[Encoding, Code]]:
         """Each member with its code for one token."""
-        return [(member, member(member.grid(*[1] * self.axes))) for member in self._parts()]
+        ready = [member.at(1) if member.waiting else member for member in self._parts()]
+        return [(member, member(member.grid(*[1] * self.axes))) for member in ready]
 
     @property
     def parts(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ R(x)ᵀ R(y) = R(y - x): scores depend on differences of positions alone.
 different axes commute.
 """
 
+import functools
 import math
 from abc import abstractmethod
 from typing import ClassVar, Unpack
@@ -76,7 +77,7 @@ class Waves(Encoding):
         exact; what is left without whole turns is small. Not all devices have it.
         """
         layered = self.layers is not None
-        if not self.far or positions.dtype is torch.float64 or positions.device.type == "mps":
+        if not self.far or positions.dtype is torch.float64 or not has_float64(positions.device.type):
             return _combine(positions, waves, 1, layered)
         angle = _combine(positions.double(), waves, 1, layered)
         whole = (angle.detach() / (2 * math.pi)).round()
@@ -174,6 +175,18 @@ class Exponentials(Encoding):
         left = self.head_dim - groups * self.block
         blocks = f"{super().summary()}, {groups} blocks of {self.block}"
         return blocks + (f", {left} channels unturned" if left else "")
+
+
+@functools.cache
+def has_float64(kind: str) -> bool:
+    """Whether a kind of device has it; Apple's and some others do not."""
+    if kind in ("cpu", "cuda", "meta"):
+        return True
+    try:
+        torch.zeros(1, device=kind).double()
+    except (RuntimeError, TypeError):
+        return False
+    return True
 
 
 def along_axes(frequency: Tensor, *, columns_first: bool = False, alternating: bool = False) -> Tensor:

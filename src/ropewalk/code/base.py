@@ -88,7 +88,12 @@ class Code:
 
     @property
     def sparing(self) -> bool:
-        """Whether `score_mod` adds to the logits without the dense (B H N M) of `scores`, and is worth it."""
+        """Whether `score_mod` adds to the logits without the dense (B H N M) of `scores`."""
+        return False
+
+    @property
+    def learning(self) -> bool:
+        """Whether a table that is added to the logits wants a gradient."""
         return False
 
     @property

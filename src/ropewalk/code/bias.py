@@ -59,8 +59,11 @@ class Bias(Added):
 
     @property
     def sparing(self) -> bool:
-        """Not where the table wants a gradient: flex attention adds it up entry by entry, far slower than a dense bias."""
-        return self.flexible and not (self.table.requires_grad and torch.is_grad_enabled())
+        return self.flexible
+
+    @property
+    def learning(self) -> bool:
+        return self.table.requires_grad and torch.is_grad_enabled()
 
     @property
     def batched(self) -> bool:

@@ -119,6 +119,10 @@ class Chain(Code):
         return self.biased and all(code.sparing for code in self.codes if code.biased)
 
     @property
+    def learning(self) -> bool:
+        return any(code.learning for code in self.codes)
+
+    @property
     def batched(self) -> bool:
         return any(code.batched for code in self.codes)
 

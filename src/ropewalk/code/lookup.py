@@ -5,13 +5,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FEW = 64
+"""Entries of a head up to which each has a sum of its own."""
+
 
 def read(table: Tensor, head: Tensor, index: Tensor) -> Tensor:
     """table[head, index] of a table (h, entries) with few entries, for rules of a `Bias`.
 
-    Of many places at once, head (H 1 1) and index ([B] 1 n m), or of one, as flex attention asks.
+    Of many places at once, head (H 1 1) and index ([B] 1 n m), or of one, as flex attention asks. Only on GPUs indexing is
+    the slower one of the two.
     """
-    return Lookup.apply(table, head, index) if index.ndim and table.requires_grad else table[head, index]
+    many = index.ndim and table.requires_grad and table.is_cuda and table.shape[1] <= FEW
+    return Lookup.apply(table, head, index) if many else table[head, index]
 
 
 class Lookup(torch.autograd.Function):
@@ -27,7 +32,13 @@ class Lookup(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         table, head, index = inputs
         ctx.save_for_backward(head, index)
+        ctx.save_for_forward(head, index)
         ctx.shape = table.shape
+
+    @staticmethod
+    def jvp(ctx: Any, table: Tensor, head: None, index: None) -> Tensor:
+        places: tuple[Tensor, Tensor] = ctx.saved_tensors
+        return table[places]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:

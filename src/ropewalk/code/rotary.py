@@ -125,7 +125,9 @@ class Rotation(Rotary):
         """The same with what turns of q, and of k as well, multiplied by a factor: logits get its square."""
         if factor == 1.0:
             return self
-        q_gain, k_gain = (_times(self._table(side), getattr(self, f"{side}_gain"), factor) for side in ("q", "k"))
+        q_gain = _times(self.q_angle, self.q_gain, factor)
+        shared = self.k_angle is None and self.q_gain is None and self.k_gain is None
+        k_gain = q_gain if shared else _times(self._table("k"), self.k_gain, factor)
         return replace(self, q_gain=q_gain, k_gain=k_gain, prefix_gain=factor * self.prefix_gain)
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:

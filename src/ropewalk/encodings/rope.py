@@ -69,6 +69,8 @@ class RoPE(Waves):
             raise ValueError(f"rotary_dim must be even and from 2 to head_dim={self.head_dim}, got {rotary_dim}")
         self.rule = extending.parse(extension)
         self.length = None if length is None else positive("length", length)
+        if self.scale != 1 and self.rule is not None and self.rule.by_index:
+            raise ValueError(f"this rule takes frequencies of scale 1 for granted: take ramp='turns', got {scale=}")
         if self.length is not None and not self._by_length:
             raise ValueError(f"no rule here depends on the length of the text, got length={length} and {extension=}")
         self.build(learned=self.learned)
@@ -81,6 +83,10 @@ class RoPE(Waves):
     @property
     def _by_length(self) -> bool:
         return self.rule is not None and self.rule.needs_length
+
+    @property
+    def waiting(self) -> bool:
+        return self._by_length and self.length is None
 
     def at(self, length: int) -> "RoPE":
         """The encoding for texts of up to `length` tokens, with the same parameters. One for a whole text: cached keys are
@@ -102,7 +108,7 @@ class RoPE(Waves):
 
     def start(self) -> dict[str, Tensor]:
         started = super().start()
-        wait = self.learned or (self._by_length and self.length is None)
+        wait = self.learned or self.waiting
         return started if wait else {name: self._slowed(value) for name, value in started.items()}
 
     def _slowed(self, frequency: Tensor) -> Tensor:
@@ -113,7 +119,7 @@ class RoPE(Waves):
         return self.rule(frequency, base=self.base, rotary_dim=width, length=self.length).frequency
 
     def waves(self) -> Tensor:
-        if self._by_length and self.length is None:
+        if self.waiting:
             raise ValueError(f"the rule of {self.extension} depends on the length of the text: use encoding.at(length)")
         frequency = self._slowed(self.frequency) if self.learned else self.frequency
         still = self.head_dim // 2 - frequency.shape[-1] if self.proportional else 0

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.extension.parts import blend, ramp, temperature
-from ropewalk.extension.rule import Extended, Specified, at_least_one
+from ropewalk.extension.rule import Extended, Specified, at_least_one, ordered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,7 @@ class AxesByParts(_ByAxisOrWave):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.beta_slow < self.beta_fast:
-            both = f"{self.beta_fast} and {self.beta_slow}"
-            raise ValueError(f"beta_fast must be above beta_slow, and that above zero, got {both}")
+        ordered(self.beta_fast, self.beta_slow)
 
     def measured(self, waves: Tensor, extent: Sequence[float]) -> Tensor:
         """r."""

@@ -1,6 +1,7 @@
 """How frameworks read one and the same dictionary, as their code stood in the summer of 2026.
 
 Each function turns a dictionary, complete but for what a rule has by default, into one that says what the framework does.
+`longest` is the config's max_position_embeddings. Keys that a rule does not take are dropped after that, as they do.
 """
 
 from collections.abc import Callable
@@ -8,24 +9,34 @@ from typing import Any
 
 from ropewalk.extension.parts import temperature
 
-Reader = Callable[[dict[str, Any], bool], dict[str, Any]]
+Spec = dict[str, Any]
+Reader = Callable[[Spec, bool, int | None], Spec]
 
-VLLM_YARN = ("attn_factor", "apply_yarn_scaling")
-
-
-def transformers(spec: dict[str, Any], nested: bool) -> dict[str, Any]:
-    """As it says, but for `truncate` in a dictionary of one type of layers, which it does not look at."""
-    ignored = ("truncate",) if nested and spec["rope_type"] == "yarn" else ()
-    return {key: value for key, value in spec.items() if key not in ignored}
+ORIGINAL = "original_max_position_embeddings"
+ABSENT = {"mlx": {"llama3": 8192, "yarn": 4096}}
+"""What a framework takes for the length of training where a dictionary has none; others take it from the config."""
 
 
-def vllm(spec: dict[str, Any], nested: bool) -> dict[str, Any]:
-    """YaRN with attn_factor, which multiplies, and without attention_factor or mscale; one dynamic NTK for all lengths."""
-    if spec["rope_type"] == "yarn":
+def transformers(spec: Spec, nested: bool, longest: int | None) -> Spec:
+    """As it says, but for `truncate` in a dictionary of one type of layers, which it does not look at, and for dynamic NTK,
+    whose length is the config's."""
+    if spec["rope_type"] == "dynamic" and longest is not None:
+        return {**spec, ORIGINAL: longest}
+    return _without(spec, "truncate") if nested and spec["rope_type"] == "yarn" else dict(spec)
+
+
+def vllm(spec: Spec, nested: bool, longest: int | None) -> Spec:
+    """YaRN with attn_factor, which multiplies, and without attention_factor or mscale; one dynamic NTK for all lengths.
+
+    Its models of DeepSeek's kind rename YaRN to deepseek_yarn, which has the mscales.
+    """
+    if spec["rope_type"] in ("yarn", "deepseek_yarn"):
         return _vllm_yarn(spec)
+    if spec["rope_type"] == "longrope":
+        return _by_config(spec, longest, "attention_factor", "factor")
     if spec["rope_type"] != "dynamic":
         return dict(spec)
-    rest = {key: value for key, value in spec.items() if key not in ("alpha", "factor", "original_max_position_embeddings")}
+    rest = _without(spec, "alpha", "factor", ORIGINAL)
     if "alpha" in spec:
         return {**rest, "rope_type": "ntk-aware", "factor": spec["alpha"]}
     # One base for every text, that of `factor` times the length of the config.
@@ -33,30 +44,48 @@ def vllm(spec: dict[str, Any], nested: bool) -> dict[str, Any]:
     return {**rest, "rope_type": "ntk-aware", "factor": factor * factor - (factor - 1)}
 
 
-def _vllm_yarn(spec: dict[str, Any]) -> dict[str, Any]:
+def _vllm_yarn(spec: Spec) -> Spec:
     if spec.get("extrapolation_factor", 1) != 1:
         raise ValueError(f"an extrapolation_factor other than 1 is not supported, got {spec['extrapolation_factor']}")
-    dropped = ("attention_factor", "mscale", "mscale_all_dim", "extrapolation_factor", *VLLM_YARN)
-    own = temperature(_factor(spec)) if spec.get("apply_yarn_scaling", True) else 1.0
-    rest = {key: value for key, value in spec.items() if key not in dropped}
-    return {**rest, "attention_factor": own * spec.get("attn_factor", 1.0)}
+    if spec["rope_type"] == "deepseek_yarn":
+        own = _quotient(spec)
+    else:
+        own = temperature(_factor(spec)) if spec.get("apply_yarn_scaling", True) else 1.0
+    rest = _without(spec, "attention_factor", "mscale", "mscale_all_dim", "extrapolation_factor")
+    return {**rest, "rope_type": "yarn", "attention_factor": own * spec.get("attn_factor", 1.0)}
 
 
-def mlx(spec: dict[str, Any], nested: bool) -> dict[str, Any]:
+def mlx(spec: Spec, nested: bool, longest: int | None) -> Spec:
     """YaRN without attention_factor and truncate, and with mscale 1 and mscale_all_dim 0 where they lack; LongRoPE long."""
     if spec["rope_type"] == "yarn":
-        dropped = ("attention_factor", "mscale", "mscale_all_dim", "truncate")
-        rest = {key: value for key, value in spec.items() if key not in dropped}
-        each = [temperature(_factor(spec), spec.get(*pair)) for pair in (("mscale", 1), ("mscale_all_dim", 0))]
-        return {**rest, "attention_factor": each[0] / each[1]}
+        rest = _without(spec, "attention_factor", "mscale", "mscale_all_dim", "truncate")
+        return {**rest, "attention_factor": _quotient(spec)}
     if spec["rope_type"] == "longrope":
-        return {**spec, "short_factor": spec["long_factor"]}
+        rest = _by_config(spec, longest, "attention_factor", "factor", "short_mscale", "long_mscale")
+        return {**rest, "short_factor": spec["long_factor"]}
     if spec["rope_type"] in ("default", "linear", "llama3", "proportional"):
         return dict(spec)
     raise ValueError(f"mlx-lm has no rope_type {spec['rope_type']!r}")
 
 
-def _factor(spec: dict[str, Any]) -> float:
+def _quotient(spec: Spec) -> float:
+    """The factor of DeepSeek's code."""
+    over, under = (temperature(_factor(spec), spec.get(*pair)) for pair in (("mscale", 1.0), ("mscale_all_dim", 0.0)))
+    return over / under
+
+
+def _by_config(spec: Spec, longest: int | None, *dropped: str) -> Spec:
+    """LongRoPE, whose factor is the config's length over that of training, whatever the dictionary says."""
+    if longest is None or ORIGINAL not in spec:
+        raise ValueError(f"longrope is read by max_position_embeddings and {ORIGINAL}, got {longest} and {', '.join(spec)}")
+    return {**_without(spec, *dropped), "factor": max(longest / spec[ORIGINAL], 1.0)}
+
+
+def _without(spec: Spec, *dropped: str) -> Spec:
+    return {key: value for key, value in spec.items() if key not in dropped}
+
+
+def _factor(spec: Spec) -> float:
     if "factor" not in spec:
         raise ValueError(f"the rule {spec['rope_type']!r} needs a factor, got {', '.join(spec)}")
     return float(spec["factor"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ropewalk.extension.rule import Rule, at_least_one, pairs, stretch, turns
+from ropewalk.extension.rule import Rule, above_zero, at_least_one, ordered, pairs, stretch, turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,7 @@ class ByParts(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.stretch(None)
-        if not 0 < self.beta_slow < self.beta_fast:
-            both = f"{self.beta_fast} and {self.beta_slow}"
-            raise ValueError(f"beta_fast must be above beta_slow, and that above zero, got {both}")
+        ordered(self.beta_fast, self.beta_slow)
 
     @property
     def needs_length(self) -> bool:
@@ -61,7 +59,8 @@ class YaRN(ByParts):
 
     ramp                              Whose, between the ends.
       index  the published code's, which all frameworks run: γ falls from 1 to 0 between the pairs c(beta_fast) and
-             c(beta_slow), where c(n) = d ln(L / 2πn) / (2 ln base) would turn n times.
+             c(beta_slow), where c(n) = d ln(L / 2πn) / (2 ln base) would turn n times. It goes by the index, whatever
+             frequencies were learned.
       turns  the paper's, equations 17 to 20.
     truncate                          Round c(beta_fast) down and c(beta_slow) up to whole pairs; gpt-oss does not.
     factor                            s; None takes it from the length, max(1, length / L): dynamic YaRN.
@@ -89,6 +88,11 @@ class YaRN(ByParts):
             raise ValueError(f"ramp must be 'index' or 'turns', got {self.ramp!r}")
         if self.ramp == "turns" and not self.truncate:
             raise ValueError("truncate=False is about ends at pairs: the ramp in turns has none, got ramp='turns'")
+        above_zero("attention_factor", self.attention_factor)
+
+    @property
+    def by_index(self) -> bool:
+        return self.ramp == "index"
 
     def kept(self, frequency: Tensor, base: float, rotary_dim: int) -> Tensor:
         if self.ramp == "turns":
@@ -138,9 +142,9 @@ class Llama3(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one("factor", self.factor)
-        if not self.low_freq_factor < self.high_freq_factor:
+        if not self.low_freq_factor <= self.high_freq_factor:
             both = f"{self.high_freq_factor} and {self.low_freq_factor}"
-            raise ValueError(f"high_freq_factor must be above low_freq_factor, got {both}")
+            raise ValueError(f"high_freq_factor must be at least low_freq_factor, got {both}")
 
     def ratio(self, frequency: Tensor, *, base: float, rotary_dim: int, length: int | None) -> Tensor:
         often = turns(frequency, self.original_max_position_embeddings)
@@ -148,8 +152,8 @@ class Llama3(Rule):
 
 
 def ramp(x: Tensor, low: float, high: float) -> Tensor:
-    """0 up to low, 1 from high on, a straight line between."""
-    return ((x - low) / (high - low)).clamp(0, 1)
+    """0 up to low, 1 from high on, a straight line between, or where these are one a step."""
+    return (x >= high).to(x.dtype) if low == high else ((x - low) / (high - low)).clamp(0, 1)
 
 
 def blend(kept: Tensor, s: float) -> Tensor:

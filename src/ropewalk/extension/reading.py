@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from ropewalk.extension.axes import AxesByParts, AxesLinear, AxesNTK, AxesRule, AxesYaRN
-from ropewalk.extension.frameworks import FRAMEWORKS
+from ropewalk.extension.frameworks import ABSENT, FRAMEWORKS, ORIGINAL
 from ropewalk.extension.parts import ByParts, Llama3, YaRN
 from ropewalk.extension.rule import Rule, Specified
 from ropewalk.extension.searched import LongRoPE, YarnArticle
@@ -19,9 +19,9 @@ RULES: dict[str, type[Rule]] = {
     for rule in (Linear, NTKAware, DynamicNTK, ByParts, YaRN, Llama3, LongRoPE, Proportional, YarnArticle)
 }
 AXES: dict[str, type[AxesRule]] = {rule.rope_type: rule for rule in (AxesLinear, AxesNTK, AxesByParts, AxesYaRN)}
-ALIASES = {"su": "longrope"}  # of early Phi-3 configs
+ALIASES = {"su": "longrope", "deepseek_yarn": "yarn"}  # of early Phi-3 configs, and of vLLM's
 MODEL_KEYS = ("rope_theta", "partial_rotary_factor")  # which are of the encoding, not of the rule
-ORIGINAL = "original_max_position_embeddings"
+TRAINED = ("yarn", "deepseek_yarn", "llama3", "longrope")  # whose dictionary has the length of training
 
 
 def parse(spec: Rule | Spec | str | None) -> Rule | None:
@@ -43,7 +43,7 @@ def _read(spec: Any, rules: Mapping[str, type[Kind]], noun: str) -> Kind | None:
     given = (
         {"rope_type": spec} if isinstance(spec, str) else {key: value for key, value in spec.items() if value is not None}
     )
-    name = _type_of(given)
+    name = ALIASES.get(_type_of(given), _type_of(given))
     given = {key: value for key, value in given.items() if key not in ("rope_type", "type")}
     if name == "default":
         _refuse_unknown("default", given, ())
@@ -60,32 +60,43 @@ def options(
     max_position_embeddings: int | None = None,
     original_max_position_embeddings: int | None = None,
     rope_theta: float | None = None,
+    partial_rotary_factor: float | None = None,
     layer_type: str | None = None,
     framework: str | None = None,
 ) -> dict[str, Any]:
     """What `rw.create("rope", head_dim=head_dim, …)` takes for the `rope_parameters` or `rope_scaling` of a model config.
 
     max_position_embeddings           The config's: what a rule needs and the dictionary lacks comes of it (transformers).
-    original_max_position_embeddings  The config's, where it has one beside the dictionary, as Phi-3's: it comes first.
+    original_max_position_embeddings  The config's, where it has one beside the dictionary, as Phi-3's: it comes first,
+                                      unless the dictionary is that of one type of layers.
     rope_theta                        The config's, where the dictionary has none (before transformers 5); else 10,000.
+    partial_rotary_factor             The same: the share of the channels that turn; else all.
     layer_type                        Whose, where the dictionary has one for each type of layer.
-    framework                         Read it as "transformers", "vllm" or "mlx" does, faults included; None reads what it
-                                      says.
+    framework                         Read it as "transformers", "vllm" or "mlx" does, faults included, among them that keys
+                                      that they do not know are passed over; None reads what it says.
     """
+    if framework is not None and framework not in FRAMEWORKS:
+        raise ValueError(f"framework must be one of {', '.join(map(repr, FRAMEWORKS))}, got {framework!r}")
     chosen, nested = _of_layer(parameters or {}, layer_type)
     chosen = {key: value for key, value in chosen.items() if value is not None}
     chosen["rope_type"] = _type_of(chosen)
     chosen.pop("type", None)
-    if original_max_position_embeddings is not None and chosen["rope_type"] in ("yarn", "llama3", "longrope"):
-        chosen[ORIGINAL] = original_max_position_embeddings
+    if framework != "vllm" or chosen["rope_type"] == "su":
+        chosen["rope_type"] = ALIASES.get(chosen["rope_type"], chosen["rope_type"])
+    if original_max_position_embeddings is not None and chosen["rope_type"] in TRAINED:
+        beside = {ORIGINAL: original_max_position_embeddings}
+        chosen = {**beside, **chosen} if nested else {**chosen, **beside}
+    if (length := ABSENT.get(framework or "", {}).get(chosen["rope_type"])) is not None:
+        chosen = {ORIGINAL: length, **chosen}
     chosen = _completed(chosen, max_position_embeddings)
     if framework is not None:
-        if framework not in FRAMEWORKS:
-            raise ValueError(f"framework must be one of {', '.join(map(repr, FRAMEWORKS))}, got {framework!r}")
-        chosen = FRAMEWORKS[framework](chosen, nested)
+        chosen = _known(FRAMEWORKS[framework](chosen, nested, max_position_embeddings))
     found: dict[str, Any] = {"base": float(chosen.pop("rope_theta", rope_theta or 10000.0))}
-    if chosen["rope_type"] != "proportional" and "partial_rotary_factor" in chosen:
-        found["rotary_dim"] = int(head_dim * chosen.pop("partial_rotary_factor"))
+    if chosen["rope_type"] != "proportional":
+        share = chosen.pop("partial_rotary_factor", partial_rotary_factor)
+        found |= {} if share is None else {"rotary_dim": int(head_dim * share)}
+    elif partial_rotary_factor is not None:
+        chosen = {"partial_rotary_factor": partial_rotary_factor, **chosen}
     rule = parse(chosen)
     return found | ({} if rule is None else {"extension": rule.spec()})
 
@@ -97,6 +108,13 @@ def _made(kind: type[Kind], given: dict[str, Any]) -> Kind:
     if missing:
         raise ValueError(f"the rule {kind.rope_type!r} needs {', '.join(missing)}, got {', '.join(given) or 'nothing'}")
     return kind(**given)
+
+
+def _known(spec: dict[str, Any]) -> dict[str, Any]:
+    """A dictionary without the keys that its rule does not take, as frameworks pass them over."""
+    kind = RULES.get(spec["rope_type"])
+    kept = {"rope_type", *MODEL_KEYS, *(entry.name for entry in fields(kind))} if kind else {"rope_type", *MODEL_KEYS}
+    return {key: value for key, value in spec.items() if key in kept}
 
 
 def _refuse_unknown(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -112,16 +130,19 @@ def _refuse_unknown(name: str, given: dict[str, Any], known: tuple[str, ...]) ->
 
 
 def _type_of(spec: Spec) -> str:
-    both = {spec[key] for key in ("rope_type", "type") if spec.get(key) is not None}
-    if len(both) > 1:
+    both = [spec[key] for key in ("rope_type", "type") if spec.get(key) is not None]
+    if len(both) > 1 and both[0] != both[1]:
         raise ValueError(f"rope_type and type are two names of one thing, got {spec['rope_type']!r} and {spec['type']!r}")
-    name = both.pop() if both else "default"
-    return ALIASES.get(name, name)
+    if both and not isinstance(both[0], str):
+        raise ValueError(f"rope_type must be a name, got {both[0]!r}")
+    return both[0] if both else "default"
 
 
 def _of_layer(parameters: Spec, layer_type: str | None) -> tuple[dict[str, Any], bool]:
     """The dictionary of one type of layers, and whether there are several."""
-    nested = bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
+    values = list(parameters.values())
+    nested = any(isinstance(value, Mapping) for value in values)
+    nested = nested and all(value is None or isinstance(value, Mapping) for value in values)
     if not nested:
         return dict(parameters), False
     if layer_type is None or layer_type not in parameters:
@@ -134,10 +155,8 @@ def _of_layer(parameters: Spec, layer_type: str | None) -> tuple[dict[str, Any],
 def _completed(spec: dict[str, Any], longest: int | None) -> dict[str, Any]:
     """The dictionary with what transformers takes from the config's max_position_embeddings."""
     name = spec["rope_type"]
-    if longest is None or name not in ("dynamic", "yarn", "llama3", "longrope"):
+    if longest is None or name not in ("dynamic", *TRAINED):
         return spec
-    if name == "dynamic":
-        return {**spec, ORIGINAL: longest}
     spec = {ORIGINAL: longest, **spec}
     ratio = max(longest / spec[ORIGINAL], 1.0)
-    return {"factor": ratio, **spec} if name in ("yarn", "longrope") else spec
+    return {"factor": ratio, **spec} if name in ("yarn", "deepseek_yarn", "longrope") else spec

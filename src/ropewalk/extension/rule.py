@@ -1,6 +1,7 @@
 """What a rule of context extension is."""
 
 import math
+import numbers
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -57,6 +58,11 @@ class Rule(Specified):
         """Whether its answer depends on the length of the text."""
         return False
 
+    @property
+    def by_index(self) -> bool:
+        """Whether it takes it that the frequencies are base^(-2i/rotary_dim), and does not look at how fast a pair turns."""
+        return False
+
     @abstractmethod
     def ratio(self, frequency: Tensor, *, base: float, rotary_dim: int, length: int | None) -> Tensor:
         """New frequencies over old ones, (..., P) or broadcastable to it."""
@@ -86,6 +92,18 @@ def turns(frequency: Tensor, length: float) -> Tensor:
     return frequency.abs() * (length / (2 * math.pi))
 
 
+def ordered(fast: float, slow: float) -> None:
+    """Refuse ends of a ramp that are the wrong way round."""
+    if not 0 < slow <= fast:
+        raise ValueError(f"beta_fast must be at least beta_slow, and that above zero, got {fast} and {slow}")
+
+
+def above_zero(name: str, value: float | None) -> None:
+    """Refuse a factor that is there and leaves nothing."""
+    if value is not None and value <= 0:
+        raise ValueError(f"{name} must be above zero, got {value}")
+
+
 def at_least_one(name: str, value: float) -> float:
     """`value` if it is 1 or more."""
     if value < 1:
@@ -93,14 +111,19 @@ def at_least_one(name: str, value: float) -> float:
     return value
 
 
+def _real(value: Any) -> bool:
+    """Whether it is a number, of Python or NumPy."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if not _real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number not below zero, got {value!r}")
-    return value
+    return value if isinstance(value, int) else float(value)
 
 
 def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+    if not _real(value) or not 1 <= value < math.inf or value != int(value):
         raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
     return int(value)
 
@@ -120,7 +143,7 @@ def _word(name: str, value: Any) -> str:
 def _numbers(name: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple) or not value or not all(_number(name, entry) > 0 for entry in value):
         raise ValueError(f"{name} must be a list of numbers above zero, one for each pair, got {value!r}")
-    return tuple(value)
+    return tuple(_number(name, entry) for entry in value)
 
 
 CHECKS: dict[Any, Callable[[str, Any], Any]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ropewalk.extension.rule import Rule, at_least_one, pairs, stretch, turns
+from ropewalk.extension.rule import Rule, above_zero, at_least_one, ordered, pairs, stretch, turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,12 @@ class LongRoPE(Rule):
             raise ValueError("the rule 'longrope' needs a factor, an attention_factor, or short_mscale and long_mscale")
         if self.factor is not None:
             at_least_one("factor", self.factor)
+        if self.original_max_position_embeddings < 2:
+            raise ValueError(
+                f"original_max_position_embeddings must be 2 or more, got {self.original_max_position_embeddings}"
+            )
+        for name in ("attention_factor", "short_mscale", "long_mscale"):
+            above_zero(name, getattr(self, name))
 
     @property
     def needs_length(self) -> bool:
@@ -101,9 +107,7 @@ class YarnArticle(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         stretch(self, self.factor, self.original_max_position_embeddings, None)
-        if not 0 < self.beta_slow < self.beta_fast:
-            both = f"{self.beta_fast} and {self.beta_slow}"
-            raise ValueError(f"beta_fast must be above beta_slow, and that above zero, got {both}")
+        ordered(self.beta_fast, self.beta_slow)
 
     @property
     def needs_length(self) -> bool:

@@ -19,7 +19,7 @@ from ropewalk import factory
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
 LATER = ("length", "keys", "kv_heads", "start")
-"""Settings that others came before: where they are None they name no run, so that earlier ones keep their names."""
+"""Settings that not all runs have: where they are None they name no run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ class Run:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise Damaged(f"{path} cannot be read ({error}); delete it to begin anew") from error
-        if said.get("format") != FORMAT or said.get("run") != self.config.name:
+        if said.get("format") != FORMAT or said.get("run") not in (self.config.name, self.path.name):
             found = said.get("run") or "a file that ropewalk did not write"
             raise Damaged(f"{path} must be a checkpoint of {self.config.name}, got {found}; delete it to begin anew")
         if said.get("sum") != _sum(tensors, said.get("facts", "")):

@@ -15,7 +15,6 @@ count tokens, whatever coordinates an encoding has for images.
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,34 +25,9 @@ from ropewalk.attention import attend
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, parameters_of, positive
 from ropewalk.extension import Rule
-from ropewalk.factory import create
-
-
-@dataclass
-class Cache:
-    """What was seen: positions (M,) or (B, M), and for each layer keys, turned already, and values (B h M D)."""
-
-    positions: Tensor | None = None
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return 0 if self.positions is None else self.positions.shape[-1]
-
-    def place(self, positions: Tensor) -> Tensor:
-        """Positions of all that was seen, these last."""
-        self.positions = positions if self.positions is None else torch.cat([self.positions, positions], dim=-1)
-        return self.positions
-
-    def hold(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of all that was seen by a layer, these last."""
-        if layer == len(self.keys):
-            self.keys.append(k)
-            self.values.append(v)
-        else:
-            self.keys[layer] = torch.cat([self.keys[layer], k], dim=2)
-            self.values[layer] = torch.cat([self.values[layer], v], dim=2)
-        return self.keys[layer], self.values[layer]
+from ropewalk.factory import Chained, create
+from ropewalk.models.cache import Cache, Held
+from ropewalk.positions import readable
 
 
 class LM(nn.Module):
@@ -142,16 +116,26 @@ class LM(nn.Module):
                    sequences; never beyond what came before.
         last       Logits of so many last tokens alone.
         """
-        if positions is None:
-            begun = 0 if cache is None else len(cache)
-            positions = torch.arange(begun, begun + tokens.shape[1], device=tokens.device)
+        seen = Cache() if cache is None else cache
+        positions = seen.following(tokens) if positions is None else positions
+        self._check(positions)
         own = self.encoding(positions)
-        seen = positions if cache is None else cache.place(positions)
-        whole = own if seen is positions else self.encoding(positions, seen)
-        x = own.tokens(self.embed(tokens))
+        whole = self.encoding(positions, seen.placed(positions)) if own.biased and len(seen) else own
+        x, new = own.tokens(self.embed(tokens)), []
         for layer, (block, mine, all_) in enumerate(zip(self.blocks, own.unbind(), whole.unbind(), strict=True)):
-            x = block(x, mine, all_, layer, cache, mask)
-        return self.head(self.norm(x if last is None else x[:, -last:]))
+            x, held = block(x, mine, all_, seen.before(layer), mask)
+            if cache is not None:
+                new.append(held)
+        if cache is not None:
+            cache.take(positions, new)
+        return self.head(self.norm(x if last is None else x[:, x.shape[1] - last :]))
+
+    def _check(self, positions: Tensor) -> None:
+        """Refuse texts that are longer than what a rule was settled for, where looking costs nothing."""
+        settled = getattr(self.encoding, "length", None)
+        if settled is not None and readable(positions) and positions.numel() and positions.max() >= settled:
+            words = f"the rule of this model is settled for texts of {settled} tokens, got the position {positions.max()}"
+            raise ValueError(f"{words}: lm.extended(length=…) settles it for longer ones")
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the encoding, of embeddings and norms."""
@@ -160,11 +144,19 @@ class LM(nn.Module):
 
 
 def _ruled(encoding: Encoding, extension: Rule | Mapping[str, Any] | str) -> Encoding:
-    """An encoding with another rule and the same parameters."""
+    """An encoding with another rule and the same parameters; of a chain, the part that takes a rule."""
+    if isinstance(encoding, Chained):
+        parts = [part for part in encoding.members if isinstance(part, Encoding)]
+        able = [part for part in parts if "extension" in parameters_of(type(part))]
+        if able:
+            return Chained(parts=[_ruled(part, extension) if part in able else part for part in parts]).train(
+                encoding.training
+            )
     if "extension" not in parameters_of(type(encoding)):
         raise ValueError(f"{encoding.name} has no extension for longer texts, got {extension!r}")
     tensors = [*encoding.parameters(), *encoding.buffers()]
-    other = create(**(encoding.config() | {"extension": extension, "length": None})).to(tensors[0])
+    with torch.random.fork_rng(devices=[]):  # what is drawn here is not kept
+        other = create(**(encoding.config() | {"extension": extension, "length": None})).to(tensors[0])
     for name, parameter in encoding.named_parameters():
         other.register_parameter(name, parameter)
     return other.train(encoding.training)
@@ -183,12 +175,13 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(
-        self, x: Tensor, own: Code, whole: Code, layer: int, cache: Cache | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """`own` turns these tokens' q and k; `whole` scores them against all that was seen."""
+        self, x: Tensor, own: Code, whole: Code, before: Held | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Held]:
+        """`own` turns these tokens' q and k; `whole` scores them against all that was seen, whose keys and values come
+        from `before` and go on, these last."""
         q, k, v = own.qkv(self.qkv(self.norm1(x)).unflatten(-1, (sum(self.sizes), -1)), self.sizes[0])
-        if cache is not None:
-            k, v = cache.hold(layer, k, v)
+        if before is not None:
+            k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)
         x = x + self.proj(attend(q, k, v, whole, mask=mask, causal=True, turned=True).transpose(1, 2).flatten(2))
         y = self.norm2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x + self.down(F.silu(self.gate(y)) * self.up(y)), (k, v)

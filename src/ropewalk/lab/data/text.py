@@ -4,6 +4,7 @@ Of a folder, the first half of val.txt is for validation and the second half is 
 are trained on, the next 5 % are for validation, and the last 5 % are the test text. All bytes lie on one device.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -29,6 +30,7 @@ class Text:
         self.name = where.name
         self.parts = _folder(where) if where.is_dir() else _file(where)
         self.parts["train"] = self.parts["train"][: int(fraction * len(self.parts["train"]))]
+        self.sums = {split: hashlib.sha256(part.numpy().data).hexdigest() for split, part in self.parts.items()}
 
     def __repr__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{len(part):,} bytes {split}" for split, part in self.parts.items())

@@ -25,6 +25,8 @@ def passkey(subject: Read) -> Rows:
     for factor in subject.factors:
         length = factor * subject.length
         if length < SHORTEST or len(subject.text.parts["validation"]) < DRAWS * length:
+            words = f"a text with a key must have {SHORTEST} bytes, and the validation text {DRAWS} of them, got {length:,}"
+            yield {"rule": None, "factor": factor, "length": length, "why": words}
             continue
         for rule in (None, *subject.rules) if factor > 1 else (None,):
             yield from _at(subject, rule, factor, length)

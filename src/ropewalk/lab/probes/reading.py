@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.encoding import Encoding
+from ropewalk.encodings.rope import RoPE
 from ropewalk.lab.anatomy import on_cpu
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import in_order
@@ -67,8 +68,7 @@ class Read:
     @property
     def rules(self) -> Sequence[str]:
         """Rules that can be applied: to encodings that take one and have none."""
-        open_ = "extension" in parameters_of(type(self.encoding)) and getattr(self.encoding, "extension", None) is None
-        return RULES if open_ else ()
+        return RULES if isinstance(self.encoding, RoPE) and self.encoding.extension is None else ()
 
     def extended(self, rule: str | None, factor: int) -> LM:
         """The model for texts so many times as long, by a rule or as it was trained."""

@@ -53,18 +53,18 @@ def extensions(of: Sources) -> Shown | str:
 
 def passkey(of: Sources) -> Shown | str:
     """Digits of a hidden key that are found, and their loss, by the length of the text."""
-    found = lines_of(of.group, "passkey", _length, "digits")
-    lost = lines_of(of.group, "passkey", _length, "loss")
+    found, lost = _keys(of.group, None, "digits"), _keys(of.group, None, "loss")
     if not found:
         return "No run was probed for a hidden key."
     shown = [
-        _panel(of, "passkey", found, of.styles, "Digits found, share", "length of the text, bytes"),
+        _panel(of, "passkey", found, of.styles, "Digits found, share", "length of the text, bytes", share=True),
         _panel(of, "passkey-loss", lost, of.styles, "Loss of a digit, nats", "length of the text, bytes"),
+        *(_ruled_keys(of, f"passkey-rules-{i}", label) for i, label in enumerate(_ruled(of.group), start=1)),
     ]
     caption = (
         "A key of five digits is hidden in the text at five depths and asked for at its end: the share of digits that are "
-        f"found, each after those before it, where chance finds a tenth, and their loss, of which chance has 2.30. "
-        f"{_marked(of)}"
+        f"found, each after those before it, where chance finds a tenth, and their loss, of which chance has 2.30; where an "
+        f"encoding takes rules for longer texts, also with each. {_marked(of)}"
     )
     return Shown("passkey", "A hidden key", caption, shown, list(found))
 
@@ -73,8 +73,17 @@ def _marked(of: Sources) -> str:
     return f"The dashed line is the length of training, {of.group.settings['length']:,}."
 
 
-def _length(entry: Entry) -> float | None:
-    return number(entry.get("length")) if entry.get("rule") is None else None
+def _keys(group: Group, rule: str | None, what: str) -> Lines:
+    """What was found of keys, by the length of the text, as trained or with a rule."""
+    return lines_of(group, "passkey", lambda row: number(row.get("length")) if row.get("rule") == rule else None, what)
+
+
+def _ruled_keys(of: Sources, name: str, label: str) -> Panel:
+    """One encoding, as it was trained and with each rule."""
+    rules: dict[str, str | None] = {PLAIN: None} | {rule: rule for rule in _seen(of.group, label, "rule")}
+    lines = {words: line for words, rule in rules.items() if (line := _keys(of.group, rule, "digits").get(label))}
+    title = f"{short(label, 40)}: digits found"
+    return _panel(of, name, lines, styles_of(lines, PLAIN), title, "length of the text, bytes", keys=True, share=True)
 
 
 def _by_position(group: Group, rule: str | None, factor: int | None = None) -> Lines:
@@ -134,6 +143,7 @@ def far(
     xlabel: str,
     top: float | None = None,
     keys: bool = False,
+    share: bool = False,
 ) -> Figure:
     """Lines over a logarithmic axis on which the length of training is marked."""
     figure, axes = canvas(title, HEIGHT + (0.1 + 0.19 * -(-len(lines) // 3) if keys else 0.0))
@@ -147,6 +157,8 @@ def far(
     axes.axvline(length, color=LIGHT.faint, linewidth=1, linestyle="--")
     if top is not None:
         axes.set_ylim(top=min(axes.get_ylim()[1], top))
+    if share:
+        axes.set_ylim(-0.04, 1.04)
     if keys:
         figure.legend(loc="outside lower left", ncols=3, **legend_style(LIGHT))
     axes.set_xlabel(xlabel)
