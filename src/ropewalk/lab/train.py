@@ -24,6 +24,7 @@ from ropewalk.lab.diagnosis import broken, looking
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
+from ropewalk.lab.starting import begin
 from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
@@ -255,16 +256,6 @@ def optimiser_of(config: Config, model: ViT | LM) -> torch.optim.Optimizer:
     if config.optimiser == "lamb":
         return Lamb(groups, lr=config.learning_rate)
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
-
-
-def begin(model: ViT | LM, run: Run) -> None:
-    """Give a model the weights of a run that is done, as they were judged."""
-    if run.result() is None:
-        raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
-    try:
-        model.load_state_dict(run.judged()[0])
-    except RuntimeError as error:
-        raise ValueError(f"the weights of {run.path} do not fit these settings: {error}") from error
 
 
 def named(split: str, scores: Mapping[str, float]) -> dict[str, float]:

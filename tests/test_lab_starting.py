@@ -1,0 +1,56 @@
+"""Runs that begin with the weights of others: what is taken over, and what stays as it was drawn."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ropewalk.lab.building import model_of
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.starting import begin, matching
+from ropewalk.lab.train import train
+
+SMALL = replace(RECIPES["digits"], width=24, depth=2, heads=2, epochs=1, fraction=0.3, batch=64, compile=False)
+CHAIN = {"parts": [{"name": "comrope-ld", "std": 0.0, "block": 4, "coordinates": "index"}, {"name": "learned-ape"}]}
+SHAPE = {"size": (8, 8), "channels": 1, "classes": 10}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(replace(SMALL, encoding="learned-ape"), tmp_path_factory.mktemp("runs"))
+
+
+def test_a_table_goes_on_beside_generators_that_are_zero_and_nothing_changes(trained):
+    old, new = (model_of(replace(SMALL, encoding=name, options=own, span=None), **SHAPE) for name, own in
+                (("learned-ape", {}), ("chain", CHAIN)))  # fmt: skip
+    old.load_state_dict(trained.judged()[0])
+    begin(new, trained)
+    images = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(new.eval()(images), old.eval()(images))
+    new(images).square().sum().backward()
+    assert all(weight.grad.abs().max() > 0 for weight in new.encoding.parameters())
+
+
+def test_an_encoding_of_another_kind_stays_as_it_was_drawn(trained):
+    new = model_of(replace(SMALL, encoding="mixed"), **SHAPE)
+    drawn = {name: weight.clone() for name, weight in new.encoding.named_parameters()}
+    begin(new, trained)
+    assert all(torch.equal(weight, drawn[name]) for name, weight in new.encoding.named_parameters())
+    assert torch.equal(new.state_dict()["head.weight"], trained.judged()[0]["head.weight"])
+
+
+def test_parts_are_known_by_name_and_shape(trained):
+    chained = model_of(replace(SMALL, encoding="chain", options=CHAIN, span=None), **SHAPE).encoding
+    given = {"table": torch.ones_like(chained.members[1].table)}
+    assert list(matching(chained, trained.config, given)) == ["members.1.table"]
+    assert matching(chained, trained.config, {"table": torch.ones(3)}) == {}
+    back = replace(SMALL, encoding="chain", options=CHAIN, span=None)
+    alone = model_of(replace(SMALL, encoding="learned-ape"), **SHAPE).encoding
+    both = {name: value for name, value in chained.state_dict().items()}
+    assert list(matching(alone, back, both)) == ["table"]
+
+
+def test_a_fine_tuned_run_keeps_and_improves_what_it_began_with(trained, tmp_path):
+    more = replace(SMALL, encoding="chain", options=CHAIN, span=None, start=str(trained.path), learning_rate=5e-4)
+    tuned = train(more, tmp_path)
+    assert tuned.result()["validation_loss"] < trained.result()["validation_loss"]
