@@ -1,0 +1,129 @@
+"""timm's models and blocks with codes: `Eva` has a place for them in its blocks, a plain ViT hands them on with the mask."""
+
+from typing import Any, cast
+
+from timm.layers.patch_dropout import PatchDropoutWithIndices
+from timm.models._manipulate import checkpoint
+from torch import Tensor, nn
+
+from ropewalk.adapters.timm.attention import Handed
+from ropewalk.adapters.timm.rope import Rope
+from ropewalk.adapters.timm.swapping import Swapped
+from ropewalk.code import Code
+from ropewalk.encoding import Encoding
+from ropewalk.theory import Projection
+
+
+class CodedModel(Swapped):
+    """What both kinds of models have in common."""
+
+    before: Any
+    rope: Rope
+    blocks: nn.Sequential | nn.ModuleList
+    num_prefix_tokens: int
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding of all layers."""
+        return self.rope.encoding
+
+    def projections(self) -> list[tuple[Projection, Projection]]:
+        """Where queries and keys come from, layer by layer: for `fold_into`."""
+        return [_projections(attention) for block in self.blocks for attention in attentions(block)]
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that weight decay would spoil: timm's, and those of the encoding."""
+        return cast(Any, super()).no_weight_decay() | {f"rope.{name}" for name in self.rope.no_weight_decay()}
+
+    def _placed(self, x: Tensor) -> tuple[Tensor, Tensor, Code]:
+        """Patches (B N C) or (B rows columns C) with what the code adds to tokens, their places and the code."""
+        flat = x.flatten(1, -2)
+        sizes = (x.shape[1], x.shape[2]) if x.ndim == 4 else cast(Any, self.patch_embed).grid_size
+        positions = self.rope.positions(sizes, x.device)
+        code = self.encoding(positions)
+        added = code.tokens(flat)
+        return x if added is flat else added.view(x.shape), positions, code
+
+    def _kept(self, x: Tensor, positions: Tensor, code: Code) -> tuple[Tensor, tuple[Code, ...]]:
+        """Tokens (B N C) after patches were dropped, and the codes of those that are left."""
+        if isinstance(self.patch_drop, KeepingPatchDropout):
+            x, kept = self.patch_drop.drop(x)
+            code = code if kept is None else self.encoding(positions[kept])
+        return x, self.rope.codes(code, self.num_prefix_tokens, len(self.blocks))
+
+
+class CodedEva(CodedModel):
+    """`Eva`, with one code for each block in the place of its tables."""
+
+    def _pos_embed(self, x: Tensor) -> tuple[Tensor, tuple[Code, ...]]:
+        x, positions, code = self._placed(x)
+        x, _ = cast(Any, super())._pos_embed(x)
+        return self._kept(x, positions, code)
+
+
+class CodedViT(CodedModel):
+    """`VisionTransformer`. Its forward methods make a `Handed`, which `_pos_embed` fills."""
+
+    handed: Handed | None
+
+    def forward_features(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
+        handed = self._hand(attn_mask)
+        try:
+            return cast(Any, super()).forward_features(x, attn_mask=handed, is_causal=is_causal)
+        finally:
+            self.handed = None
+
+    def forward_intermediates(self, x: Tensor, *args: Any, attn_mask: Any = None, **options: Any) -> Any:
+        handed = self._hand(attn_mask)
+        try:
+            return cast(Any, super()).forward_intermediates(x, *args, attn_mask=handed, **options)
+        finally:
+            self.handed = None
+
+    def _hand(self, mask: Tensor | None) -> Handed:
+        self.handed = Handed(mask, checkpointing=bool(self.grad_checkpointing))
+        return self.handed
+
+    def _pos_embed(self, x: Tensor) -> Tensor:
+        x, positions, code = self._placed(x)
+        x, codes = self._kept(cast(Any, super())._pos_embed(x), positions, code)
+        if self.handed is not None:
+            self.handed.codes = codes
+        return x
+
+
+class CodedBlock(Swapped):
+    """A block of a plain ViT. timm does not save memory where there is a mask: here it does."""
+
+    def forward(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
+        run = cast(Any, super()).forward
+        if isinstance(attn_mask, Handed) and attn_mask.checkpointing:
+            return checkpoint(run, x, attn_mask=attn_mask, is_causal=is_causal)
+        return run(x, attn_mask=attn_mask, is_causal=is_causal)
+
+
+class KeepingPatchDropout(Swapped):
+    """Patch dropout, asked for before the model asks: then it tells which patches it kept, and later it does nothing."""
+
+    def forward(self, x: Tensor) -> Any:
+        return (x, None) if issubclass(self.host, PatchDropoutWithIndices) else x
+
+    def drop(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Tokens (B N C), some of them dropped in training, and the indices (B n) of those that are left."""
+        return PatchDropoutWithIndices.forward(cast(Any, self), x)
+
+
+def attentions(block: nn.Module) -> list[nn.Module]:
+    """The attention of a block: one, or several in parallel."""
+    if hasattr(block, "attns"):
+        return [cast(nn.Module, each.attn) for each in cast(nn.ModuleList, block.attns)]
+    return [cast(nn.Module, block.attn)] if hasattr(block, "attn") else []
+
+
+def _projections(attention: Any) -> tuple[Projection, Projection]:
+    between = (attention.q_norm,), (attention.k_norm,)
+    if attention.qkv is None:
+        return Projection(attention.q_proj, between=between[0]), Projection(attention.k_proj, between=between[1])
+    width = attention.qkv.out_features // 3
+    rows = slice(0, width), slice(width, 2 * width)
+    return Projection(attention.qkv, rows[0], between[0]), Projection(attention.qkv, rows[1], between[1])

@@ -1,0 +1,83 @@
+"""What stands at `model.rope`: an encoding, the places of patches, and what moves these in training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk import positions as places
+from ropewalk.adapters.timm import names
+from ropewalk.code import Code
+from ropewalk.encoding import Encoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Where patches stand: on the encoding's grid, moved by `offset` along all axes, and squeezed into `reference` if any.
+
+    The last two are for models of timm's that were trained so; new encodings have their grid as it is.
+    """
+
+    resolution: str = "extrapolate"
+    offset: float = 0.0
+    reference: tuple[int, int] | None = None
+
+    def __call__(self, encoding: Encoding, sizes: tuple[int, int], device: torch.device) -> Tensor:
+        p = encoding.grid(*sizes, resolution=self.resolution, device=device)
+        p = p + self.offset if self.offset else p
+        if self.reference is None:
+            return p
+        columns = [p[:, axis] / size * ref for axis, (size, ref) in enumerate(zip(sizes, self.reference, strict=True))]
+        return torch.stack(columns, dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """What moves all tokens of a batch in training, as DINOv3 does, in the coordinates of the encoding."""
+
+    shift: float | None = None
+    jitter: float | None = None
+    rescale: float | None = None
+
+    def __call__(self, p: Tensor) -> Tensor:
+        p = p if self.shift is None else places.shift(p, self.shift)
+        p = p if self.jitter is None else places.jitter(p, self.jitter)
+        return p if self.rescale is None else places.rescale(p, self.rescale)
+
+
+class Rope(nn.Module):
+    """An encoding with the methods that timm's models call on their `rope`.
+
+    `columns_first` says of a model that had learned frequencies which axis they name first: so they are read from its
+    checkpoints.
+    """
+
+    def __init__(self, encoding: Encoding, rule: Rule, moves: Moves, columns_first: bool | None = None) -> None:
+        super().__init__()
+        self.encoding, self.rule, self.moves, self.columns_first = encoding, rule, moves, columns_first
+        self.register_state_dict_post_hook(names.write)
+        self.register_load_state_dict_pre_hook(names.read)
+
+    def positions(self, sizes: tuple[int, int], device: torch.device) -> Tensor:
+        """The places of a grid of patches, (N, 2); in training, moved."""
+        p = self.rule(self.encoding, sizes, device)
+        return self.moves(p) if self.training else p
+
+    def codes(self, code: Code, prefix: int, depth: int) -> tuple[Code, ...]:
+        """The code of each layer, for so many tokens more that have no place."""
+        code = code.prefixed(q=prefix, k=prefix)
+        return (code,) * depth if code.layers is None else code.unbind()
+
+    def get_embed(self, shape: Sequence[int] | None = None) -> None:
+        """Nothing: the model gets codes in its place."""
+
+    def update_feat_shape(self, feat_shape: Sequence[int]) -> None:
+        """Nothing: places belong to the image."""
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the encoding's parameters, all of which weight decay would spoil."""
+        return {f"encoding.{name}" for name, _ in self.encoding.named_parameters()}
+
+    def extra_repr(self) -> str:
+        return f"{self.rule}, {self.moves}"
