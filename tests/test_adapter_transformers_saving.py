@@ -1,0 +1,225 @@
+"""Models of transformers with encodings, saved and loaded; rules that configs may name; folding."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaModel, Qwen2Config, Qwen2Model
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import ropewalk as rw
+from ropewalk.adapters.transformers import extending, fold_into, install, installed, uninstall
+from test_adapter_transformers import (
+    DECODERS,
+    GROUPED,
+    LAYERS,
+    SMALL,
+    TEXT,
+    dinov3,
+    gemma3,
+    gpt_neox,
+    llama,
+    pictures,
+    qwen3,
+    words,
+)
+
+SAVED = {
+    "rope": {"base": 500.0},
+    "learned": {"name": "rope", "learned": True, "layers": LAYERS},
+    "comrope-ld": {"block": 4},
+    "alibi": {},
+    "chain": {"parts": [{"name": "mixed"}, {"name": "t5-bias"}]},
+    "learned-ape": {"size": (80,)},
+}
+
+
+def changed(model):
+    """The model with parameters of its encoding that no start would draw."""
+    with torch.no_grad():
+        for part in [installed(model)] if isinstance(installed(model), rw.Encoding) else installed(model).values():
+            for weight in part.parameters():
+                weight.mul_(1.1).add_(0.01)
+    return model
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("make", DECODERS)
+def test_saved_and_loaded(make, name, tmp_path):
+    host, given = make(), words(3, 5)
+    model = changed(install(copy.deepcopy(host), {"name": name, **SAVED[name]}))
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(given).logits, model(given).logits)
+    assert installed(loaded).config() == installed(model).config()
+    bare = AutoModel.from_pretrained(tmp_path).eval()
+    assert torch.equal(bare(given).last_hidden_state, model.base_model(given).last_hidden_state)
+    assert torch.equal(uninstall(loaded)(given).logits, host(given).logits)
+    assert loaded.config.rope_parameters == host.config.rope_parameters
+    assert not hasattr(loaded.config, "ropewalk")
+
+
+def test_saved_and_loaded_by_types_of_layers(tmp_path):
+    model, given = gemma3(), words(3, 5)
+    changed(install(model, {"sliding_attention": "mixed", "full_attention": "alibi"})).save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(given).logits, model(given).logits)
+
+
+@pytest.mark.parametrize("name", ["mixed", "alibi", "learned-ape"])
+def test_pictures_saved_and_loaded(name, tmp_path):
+    model, given = changed(install(dinov3(), name, size=(3, 5))), pictures()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(given).last_hidden_state, model(given).last_hidden_state)
+
+
+def test_loaded_in_bfloat16_the_encoding_is_whole(tmp_path):
+    model = changed(install(llama(), "comrope-ld"))
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    assert loaded.lm_head.weight.dtype is torch.bfloat16
+    assert torch.equal(installed(loaded).matrix, installed(model).matrix)
+    assert loaded(words(1, 5)).logits.isfinite().all()
+
+
+def test_what_is_as_the_config_says_is_saved_as_it_was(tmp_path):
+    host, given = llama(), words(3, 5)
+    install(copy.deepcopy(host)).save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert installed(loaded) is None
+    assert torch.equal(loaded(given).logits, host(given).logits)
+
+
+def test_without_this_adapter_it_is_refused(tmp_path, monkeypatch):
+    install(llama(), "alibi").save_pretrained(tmp_path)
+    monkeypatch.delitem(ROPE_INIT_FUNCTIONS, "ropewalk")
+    for kind in (AutoModelForCausalLM, LlamaModel):
+        with pytest.raises(KeyError, match="ropewalk"):
+            kind.from_pretrained(tmp_path)
+
+
+def test_models_from_configs_and_weights_that_are_missing(tmp_path):
+    host = llama()
+    host.save_pretrained(tmp_path)
+    said = install(copy.deepcopy(host), "comrope-ld", std=0.5).config
+    model = LlamaForCausalLM(said)
+    assert installed(model).matrix.std() > 0.1
+    (tmp_path / "config.json").write_text(json.dumps(said.to_dict()))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert 0.3 < installed(loaded).matrix.std() < 0.7
+    assert torch.equal(loaded.lm_head.weight, host.lm_head.weight)
+
+
+def test_an_encoding_is_not_started_anew():
+    model = install(llama(), "comrope-ld")
+    before = installed(model).matrix.clone()
+    model.init_weights()
+    assert torch.equal(installed(model).matrix, before)
+
+
+def test_other_kinds_of_models_are_refused():
+    parameters = {"rope_type": "ropewalk", "rope_theta": 1e4}
+    with pytest.raises(ValueError, match=r"one of the kinds llama, .* got qwen2"):
+        Qwen2Model(Qwen2Config(**TEXT, num_key_value_heads=2, rope_parameters=parameters))
+    with pytest.raises(ValueError, match="that has an encoding under 'ropewalk'"):
+        LlamaModel(LlamaConfig(**GROUPED, rope_parameters=parameters))
+
+
+NAMED = {
+    "ntk-aware": {"factor": 4.0},
+    "ntk-by-parts": {"factor": 2.5, "original_max_position_embeddings": 32},
+    "yarn-article": {"factor": 4.0, "original_max_position_embeddings": 32},
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_config_may_name_our_rules(name, tmp_path):
+    model = llama(rope_parameters={"rope_type": name, "rope_theta": 500.0, **NAMED[name]})
+    plain = llama(rope_parameters={"rope_type": "default", "rope_theta": 500.0}).model.rotary_emb.inv_freq
+    found, given = model.model.rotary_emb.inv_freq, words(1, 33)
+    rule = rw.extension.parse({"rope_type": name, **NAMED[name]})
+    wanted = rule(rw.spectra.geometric(8, 500.0), base=500.0, rotary_dim=16).frequency
+    torch.testing.assert_close(found, wanted.float())
+    assert (found / plain - 1).abs().max() > 0.1
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(given).logits, model(given).logits)
+    torch.testing.assert_close(install(loaded)(given).logits, model(given).logits, **SMALL)
+
+
+def test_ntk_aware_has_the_base_of_its_law():
+    found = llama(rope_parameters={"rope_type": "ntk-aware", "rope_theta": 500.0, "factor": 4.0}).model.rotary_emb.inv_freq
+    base = 500.0 * 4.0 ** (16 / 14)
+    torch.testing.assert_close(found, torch.tensor([base ** (-i / 8) for i in range(8)]))
+
+
+def test_without_a_factor_a_rule_goes_by_the_longest_text_of_the_config():
+    said = {"rope_type": "ntk-by-parts", "rope_theta": 500.0, "original_max_position_embeddings": 32}
+    model, given = llama(rope_parameters=said), words(1, 5)
+    told = llama(rope_parameters=said | {"factor": 2.5})
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, told.model.rotary_emb.inv_freq)
+    before = model(given).logits
+    torch.testing.assert_close(install(model)(given).logits, before, **SMALL)
+
+
+def test_our_rules_do_not_replace_theirs():
+    before = dict(ROPE_INIT_FUNCTIONS)
+    assert extending.register() == []
+    assert before == ROPE_INIT_FUNCTIONS
+    theirs = {name for name, rule in before.items() if rule.__module__.startswith("transformers")}
+    assert theirs >= {"linear", "dynamic", "yarn", "longrope", "llama3"}
+    assert set(before) - theirs >= {"ropewalk", *NAMED}
+
+
+def test_wrong_rules_are_refused_with_the_config():
+    with pytest.raises(Exception, match=r"takes factor, .* got factr"):
+        LlamaConfig(**GROUPED, rope_parameters={"rope_type": "ntk-aware", "factr": 4.0})
+
+
+FOLDED = [
+    {"name": "comrope-ld", "std": 0.02, "layers": LAYERS},
+    {"name": "liere", "scale": 0.005, "block": 5},
+    {"name": "chain", "parts": [{"name": "liere", "scale": 0.005}, {"name": "alibi"}]},
+]
+
+
+@pytest.mark.parametrize("encoding", FOLDED, ids=str)
+@pytest.mark.parametrize("make", [llama, gemma3, gpt_neox])
+def test_folded_it_computes_what_it_did(make, encoding, tmp_path):
+    model, given = changed(install(make(), encoding)), words(3, 33)
+    if make is gpt_neox:
+        for layer in model.gpt_neox.layers:
+            nn.init.normal_(layer.attention.query_key_value.bias)
+    before, weights = model(given).logits, copy.deepcopy(model.state_dict())
+    assert fold_into(model) is model
+    torch.testing.assert_close(model(given).logits, before, rtol=1e-4, atol=2e-4)
+    assert "mixed" in str(model.config.ropewalk)
+    rewritten = {name for name, weight in weights.items() if not torch.equal(model.state_dict().get(name, weight), weight)}
+    assert all(any(each in name for each in ("q_proj", "k_proj", "query_key_value")) for name in rewritten)
+    assert len(rewritten) >= 2 * LAYERS
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path).eval()(given).logits, model(given).logits)
+
+
+def test_pictures_folded():
+    model, given = install(dinov3(), "comrope-ld", std=0.3), pictures()
+    before = model(given).last_hidden_state
+    torch.testing.assert_close(fold_into(model)(given).last_hidden_state, before, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_folded_is_refused_and_left():
+    model, given = install(qwen3(), "comrope-ld"), words(1, 5)
+    before = model(given).logits
+    with pytest.raises(ValueError, match=r"q of layer 0 passes Qwen3RMSNorm.* does not commute with the basis"):
+        fold_into(model)
+    assert torch.equal(model(given).logits, before)
+    with pytest.raises(TypeError, match="got one for each type of layers"):
+        fold_into(install(gemma3()))
+    with pytest.raises(TypeError, match="got none"):
+        fold_into(llama())
+    with pytest.raises(ValueError, match="liere do not commute"):
+        fold_into(install(dinov3(), "liere"))
