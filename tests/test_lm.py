@@ -225,7 +225,7 @@ def test_what_cannot_be_is_refused():
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5-bias"])
 def test_one_graph_and_nothing_to_warn_of(name):
-    lm, tokens = small(name), text()
+    lm, tokens = small(name).float(), text()
     torch.compiler.reset()
     compiled = torch.compile(lm, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(tokens), lm(tokens), **CLOSE)
+    torch.testing.assert_close(compiled(tokens), lm(tokens))
