@@ -221,3 +221,11 @@ def test_what_cannot_be_is_refused():
         small("mixed", {"coordinates": "centre"})
     assert rw.create("comrope-ld", head_dim=12).coordinates == "centre"
     assert small("comrope-ld", {"block": 4}).encoding.coordinates == "index"
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5-bias"])
+def test_one_graph_and_nothing_to_warn_of(name):
+    lm, tokens = small(name).float(), text()
+    torch.compiler.reset()
+    compiled = torch.compile(lm, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens), lm(tokens))

@@ -177,11 +177,13 @@ class Exponentials(Encoding):
         return blocks + (f", {left} channels unturned" if left else "")
 
 
-@functools.cache
 def has_float64(kind: str) -> bool:
     """Whether a kind of device has it; Apple's and some others do not."""
-    if kind in ("cpu", "cuda", "meta"):
-        return True
+    return kind in ("cpu", "cuda", "meta") or _tried(kind)
+
+
+@functools.cache
+def _tried(kind: str) -> bool:
     try:
         torch.zeros(1, device=kind).double()
     except (RuntimeError, TypeError):
