@@ -162,7 +162,10 @@ def test_the_pages_with_code_are_these():
     assert [name_of(page) for page in PAGES if blocks(page.read_text())] == [
         "CONTRIBUTING.md",
         "README.md",
+        "docs/pages/adapter-llama.md",
+        "docs/pages/adapter-vit.md",
         "docs/pages/folding.md",
+        "docs/pages/functional.md",
         "docs/pages/lab-recipes.md",
         "docs/pages/lab-runs.md",
         "docs/pages/lab-text.md",

@@ -1,6 +1,7 @@
 """ropewalk: positional encodings for PyTorch, from 1-D rotary embeddings to N-D Lie rotations."""
 
 from ropewalk import extension as extension
+from ropewalk import functional as functional
 from ropewalk import layouts as layouts
 from ropewalk import positions as positions
 from ropewalk import spectra as spectra

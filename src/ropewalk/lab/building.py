@@ -1,6 +1,6 @@
 """The model of a run, and its encoding with the span that the run asks for."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -9,12 +9,15 @@ from ropewalk.lab.config import Config
 from ropewalk.models import ViT
 from ropewalk.theory import span
 
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
+
 STRETCHES = ("scale", "std")
 """Options that stretch all frequencies of an encoding in proportion, in the order in which they are looked for."""
 SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout", "patch")
 
 
-def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> ViT:
+def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> "ViT | Hosted":
     """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
     data = {"size": size, "channels": channels, "classes": classes}
     model = _built(config, config.options, **data)
@@ -23,7 +26,11 @@ def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: i
     return _built(config, stretched(model.encoding, config.options, config.span), **data)
 
 
-def _built(config: Config, options: dict[str, Any], **data: Any) -> ViT:
+def _built(config: Config, options: dict[str, Any], **data: Any) -> "ViT | Hosted":
+    if config.model is not None:
+        from ropewalk.lab.hosting import hosted
+
+        return hosted(config, options, **data)
     torch.manual_seed(config.seed)  # some encodings draw numbers that they do not learn
     model = ViT(encoding=config.encoding, options=options, **data, **{name: getattr(config, name) for name in SETTINGS})
     torch.manual_seed(config.seed)

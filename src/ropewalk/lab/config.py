@@ -18,7 +18,7 @@ from ropewalk import factory
 
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
-LATER = ("length", "keys", "kv_heads", "start")
+LATER = ("model", "length", "keys", "kv_heads", "start")
 """Settings that not all runs have: where they are None they name no run."""
 
 
@@ -38,6 +38,8 @@ class Config:
     fraction       The share of what is left that is trained on.
     length         Bytes of a window of text, from which each next one is to be found; None: images.
     keys           The share of windows of text that tell a key of five digits and ask for it later; None: none.
+    model          timm:NAME, a vision transformer of timm's, whose width, depth, heads and pooling are its own; None: our
+                   own, of the next ones.
     patch          The side of a patch.
     kv_heads       Heads of keys and values, for text; None: as many as of queries.
     ratio          Of the perceptron's width to the model's.
@@ -75,6 +77,7 @@ class Config:
     length: int | None = None
     keys: float | None = None
 
+    model: str | None = None
     patch: int = 4
     width: int = 192
     depth: int = 12

@@ -54,6 +54,8 @@ def fold_run(run: Run, out: Path | None = None) -> Folded:
     if run.result() is None:
         raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
     model, data = restored(run), open_data(run.config)
+    if not isinstance(model, ViT):
+        raise ValueError(f"only our own ViT is folded to a file; ropewalk.adapters.timm.fold_into folds {run.config.model}")
     folded = fold_into(copy.deepcopy(model))
     found = _compared(path, model, folded, data)
     held = {name: value.contiguous() for name, value in folded.state_dict().items()}

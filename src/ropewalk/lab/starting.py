@@ -6,6 +6,7 @@ generators that are zero: it begins where the other ended.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,22 +17,28 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
 from ropewalk.models import LM, ViT
 
-OWN = "encoding."
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
 
 
-def begin(model: ViT | LM, run: Run) -> None:
+def begin(model: "ViT | LM | Hosted", run: Run) -> None:
     """Give a model the weights of a run that is done, as they were judged."""
     if run.result() is None:
         raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
-    weights = run.judged()[0]
-    kept = {name: value for name, value in model.state_dict().items() if name.startswith(OWN)}
-    others = {name: value for name, value in weights.items() if not name.startswith(OWN)}
-    given = {name.removeprefix(OWN): value for name, value in weights.items() if name.startswith(OWN)}
+    weights, own = run.judged()[0], prefix(model)
+    kept = {name: value for name, value in model.state_dict().items() if name.startswith(own)}
+    others = {name: value for name, value in weights.items() if not name.startswith(own)}
+    given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}
     taken = matching(model.encoding, run.config, given)
     try:
-        model.load_state_dict(others | kept | {OWN + name: value for name, value in taken.items()})
+        model.load_state_dict(others | kept | {own + name: value for name, value in taken.items()})
     except RuntimeError as error:
         raise ValueError(f"the weights of {run.path} do not fit these settings: {error}") from error
+
+
+def prefix(model: "ViT | LM | Hosted") -> str:
+    """How names of the encoding's tensors begin."""
+    return next(f"{name}." for name, module in model.named_modules() if module is model.encoding)
 
 
 def matching(encoding: Encoding, config: Config, given: Mapping[str, Tensor]) -> dict[str, Tensor]:

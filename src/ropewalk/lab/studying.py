@@ -34,6 +34,11 @@ def settings(recipe: str, words: Sequence[str]) -> "Config":
         return Config.of(base | given)
 
 
+def spelt(**given: str | None) -> list[str]:
+    """Settings that have a flag of their own, as key=value."""
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
+
+
 def fold(path: Path, out: Path | None) -> "Folded":
     """Fold the encoding of a run into its projections."""
     from ropewalk.lab.endings import ending

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -29,6 +29,9 @@ from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
+
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
 
 Watch = Callable[[Mapping[str, Any]], None]
 RARELY = 20
@@ -245,7 +248,7 @@ class Trainer:
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
 
 
-def optimiser_of(config: Config, model: ViT | LM) -> torch.optim.Optimizer:
+def optimiser_of(config: Config, model: "ViT | LM | Hosted") -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())

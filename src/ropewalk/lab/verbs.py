@@ -2,6 +2,9 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from ropewalk.lab import output, probing, studying
 
@@ -24,6 +27,8 @@ def train(
     /,
     *,
     recipe: str = "digits",
+    model: str | None = None,
+    start: Annotated[str | None, tyro.conf.arg(name="from")] = None,
     set: tuple[str, ...] = (),
     seed: int = 0,
     runs: str = "runs",
@@ -35,12 +40,15 @@ def train(
         name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
         recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
             comrope, books.
+        model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
+        start: The folder of a run that is done, whose weights it begins with, as far as the encodings have them in common.
         set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
         seed: Of all that is drawn.
         runs: The folder of runs.
         track: Trackers of accelerate that are installed, such as tensorboard or wandb.
     """
-    config, console = dataclasses.replace(studying.settings(recipe, set), seed=seed), output.console()
+    words = (*set, *studying.spelt(model=model, start=start))
+    config, console = dataclasses.replace(studying.settings(recipe, words), seed=seed), output.console()
     console.print(str(studying.train(name, config, Path(runs), console, track).path))
     return 0
 
@@ -68,6 +76,7 @@ def compare(
     /,
     *,
     recipe: str = "digits",
+    model: str | None = None,
     set: tuple[str, ...] = (),
     seeds: int = 3,
     baseline: str = "none",
@@ -82,6 +91,7 @@ def compare(
     Args:
         encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4.
         recipe: Settings by name, as for `train`.
+        model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
         set: Settings that replace the recipe's, as key=value.
         seeds: How many.
         baseline: What others are compared with; it is trained too.
@@ -94,8 +104,8 @@ def compare(
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()
-    every = studying.beside(encodings, also)
-    done = studying.compare(every, studying.settings(recipe, set), Path(runs), seeds, baseline, console)
+    every, base = studying.beside(encodings, also), studying.settings(recipe, (*set, *studying.spelt(model=model)))
+    done = studying.compare(every, base, Path(runs), seeds, baseline, console)
     if not output.first():
         return done.code
     missed = [] if no_report else probing.probe_all(studying.ended(done), chosen, console).errors

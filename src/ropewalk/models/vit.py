@@ -6,6 +6,7 @@
 The encoding is made for all layers at once; its code is made once a forward pass, and each block gets its layer's.
 """
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -125,12 +126,18 @@ class ViT(nn.Module):
         x, count = x.flatten(1, -2), self.tokens
         code = self.encoding(positions).prefixed(q=count, k=count)
         if self.prefix is not None:
-            x = torch.cat([self.prefix.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+            x = torch.cat([self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
         x = self.dropout(code.tokens(x))
         for block, own in zip(self.blocks, code.unbind(), strict=True):
             x = block(x, own)
         x = self.norm(x)
         return self.head(x[:, 0] if self.pool == "class" else x[:, count:].mean(1))
+
+    def with_encoding(self, encoding: Encoding) -> "ViT":
+        """The same model, sharing all weights, with another encoding."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "encoding": encoding}
+        return other
 
     def projections(self) -> list[tuple[Projection, Projection]]:
         """The rows of each block's projection that make q and those that make k: for `ropewalk.fold_into`."""

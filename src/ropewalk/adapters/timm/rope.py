@@ -1,7 +1,8 @@
 """What stands at `model.rope`: an encoding, the places of patches, and what moves these in training."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -56,11 +57,25 @@ class Rope(nn.Module):
     def __init__(self, encoding: Encoding, rule: Rule, moves: Moves, columns_first: bool | None = None) -> None:
         super().__init__()
         self.encoding, self.rule, self.moves, self.columns_first = encoding, rule, moves, columns_first
+        self.given: Tensor | None = None
         self.register_state_dict_post_hook(names.write)
         self.register_load_state_dict_pre_hook(names.read)
 
+    @contextmanager
+    def placed(self, positions: Tensor | None = None, resolution: str | None = None) -> Iterator[None]:
+        """For a while patches stand at these places, (N, 2) or (B, N, 2), or are spaced otherwise, and do not move."""
+        kept = self.given, self.rule, self.moves
+        self.given, self.moves = positions, Moves()
+        self.rule = self.rule if resolution is None else replace(self.rule, resolution=resolution)
+        try:
+            yield
+        finally:
+            self.given, self.rule, self.moves = kept
+
     def positions(self, sizes: tuple[int, int], device: torch.device) -> Tensor:
-        """The places of a grid of patches, (N, 2); in training, moved."""
+        """The places of a grid of patches, (N, 2), or those that are given; in training, moved."""
+        if self.given is not None:
+            return self.given
         p = self.rule(self.encoding, sizes, device)
         return self.moves(p) if self.training else p
 

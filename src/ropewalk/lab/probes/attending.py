@@ -10,7 +10,7 @@ from torch import Tensor
 from ropewalk.code import Code
 from ropewalk.lab.probes.opening import Opened, opened, validation
 from ropewalk.lab.store import Run
-from ropewalk.models.vit import Block
+from ropewalk.models.vit import Block, ViT
 
 
 def patterns(run: Run, layers: Sequence[int], *, device: torch.device | str | None = None) -> dict[int, Tensor]:
@@ -19,18 +19,24 @@ def patterns(run: Run, layers: Sequence[int], *, device: torch.device | str | No
     Of an even number of patches, the middle is the later of the two. What the query gives to a class token and to registers
     is left out, so that weights sum to 1 less that.
     """
+    if run.config.model is not None:
+        raise ValueError(f"attention patterns are read from our own ViT, and {run.path} has the model {run.config.model}")
     for layer in layers:
         if not 0 <= layer < run.config.depth:
             raise ValueError(f"layer must be from 0 to {run.config.depth - 1}, got {layer}")
-    return _patterns(opened(run, device), layers)
+    subject = opened(run, device)
+    assert isinstance(subject.model, ViT)
+    return _patterns(subject, subject.model, layers)
 
 
 @torch.no_grad()
-def _patterns(subject: Opened, layers: Sequence[int]) -> dict[int, Tensor]:
+def _patterns(subject: Opened, model: ViT, layers: Sequence[int]) -> dict[int, Tensor]:
     """All layers in one pass over the images."""
     shape, data = (subject.config.heads, math.prod(subject.grid)), subject.data
     totals = {layer: torch.zeros(shape, dtype=torch.float64, device=data.device) for layer in layers}
-    hooks = [subject.model.blocks[layer].register_forward_pre_hook(_adding(subject, totals[layer])) for layer in totals]
+    hooks = [
+        model.blocks[layer].register_forward_pre_hook(_adding(subject, model.tokens, totals[layer])) for layer in totals
+    ]
     try:
         for some in validation(data, subject.config.batch):
             subject.logits(some.images)
@@ -40,9 +46,8 @@ def _patterns(subject: Opened, layers: Sequence[int]) -> dict[int, Tensor]:
     return {layer: total.div(data.counts["validation"]).cpu().view(-1, *subject.grid) for layer, total in totals.items()}
 
 
-def _adding(subject: Opened, total: Tensor) -> Callable[[torch.nn.Module, tuple[Tensor, Code]], None]:
-    """What looks at the input of a block, and adds up its weights."""
-    skipped = subject.model.tokens
+def _adding(subject: Opened, skipped: int, total: Tensor) -> Callable[[torch.nn.Module, tuple[Tensor, Code]], None]:
+    """What looks at the input of a block, and adds up its weights on patches, after so many tokens that have no place."""
 
     def look(block: torch.nn.Module, given: tuple[Tensor, Code]) -> None:
         found = weights(cast(Block, block), *given, query=skipped + middle(subject.grid))

@@ -7,7 +7,7 @@ on, and no two runs of it agree: compare those of one machine, by their ratio.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from ropewalk.lab.probes.opening import Opened, Rows
 from ropewalk.lab.probes.reading import Read
 from ropewalk.lab.tasks.text import reader_of
 from ropewalk.models import LM, ViT
+
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
 
 ROUNDS = 9
 FEW = 64
@@ -42,7 +45,7 @@ def cost_of_reading(subject: Read) -> Rows:
     yield _told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
 
 
-def _told(own: ViT | LM, bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
+def _told(own: "ViT | LM | Hosted", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
     """What a model costs beside its like without an encoding; text counts byte by byte."""
     device, many = given.device, given.numel() if things == "bytes" else len(given)
     works = [partial(_forward, model, given, precision) for model in (own, bare)]
@@ -57,7 +60,7 @@ def _told(own: ViT | LM, bare: nn.Module, given: Tensor, precision: str, things:
     }
 
 
-def _bare(opened: Opened) -> ViT:
+def _bare(opened: Opened) -> nn.Module:
     """The same model without an encoding."""
     config, data = replace(opened.config, encoding="none", options={}, span=None), opened.data
     with torch.random.fork_rng(devices=[]):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,9 @@ from ropewalk.lab.store import Run
 from ropewalk.lab.tasks.vision import open_data
 from ropewalk.models import ViT
 
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
+
 Rows = Iterable[dict[str, Any]]
 Answer = Callable[[Batch], Tensor]
 """A way to give the logits (B classes) of a batch."""
@@ -34,7 +37,7 @@ class Opened:
     """A run that is probed, with its model and its data on one device."""
 
     run: Run
-    model: ViT
+    model: "ViT | Hosted"
     data: Data
 
     @property
@@ -71,7 +74,7 @@ def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     return Opened(run, restored(run).to(where), open_data(run.config).to(where))
 
 
-def restored(run: Run) -> ViT:
+def restored(run: Run) -> "ViT | Hosted":
     """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     if run.config.length is not None:
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")

@@ -9,7 +9,6 @@ do by default. Images that are larger along no axis are as extrapolated. Encodin
 each.
 """
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,9 +64,7 @@ def _in_mode(opened: Opened, mode: str, grid: tuple[int, ...]) -> Opened:
     grows = any(side > old for side, old in zip(grid, opened.grid, strict=True))
     if mode not in RULES or not grows or not isinstance(encoding, GridWaves):
         return opened
-    model = copy.copy(opened.model)
-    model._modules = opened.model._modules | {"encoding": encoding.extended(RULES[mode], grid)}
-    return replace(opened, model=model)
+    return replace(opened, model=opened.model.with_encoding(encoding.extended(RULES[mode], grid)))
 
 
 def _refused(subject: Opened, mode: str, grid: tuple[int, ...]) -> str | None:

@@ -10,7 +10,7 @@ a task than this:
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from ropewalk.lab.config import Config
 from ropewalk.models import LM, ViT
 
+if TYPE_CHECKING:
+    from ropewalk.lab.hosting import Hosted
+
 
 class Task(Protocol):
     """A model and what it is trained on; `steps` are those of an epoch."""
@@ -26,7 +29,7 @@ class Task(Protocol):
     steps: int
 
     @property
-    def model(self) -> ViT | LM:
+    def model(self) -> "ViT | LM | Hosted":
         """With its first weights, on the device."""
 
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:

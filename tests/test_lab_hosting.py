@@ -1,0 +1,107 @@
+"""Models of timm's in the lab: trained, killed, probed, begun from, with any encoding."""
+
+from dataclasses import replace
+
+import pytest
+import timm
+import torch
+
+from ropewalk.lab.building import model_of
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.compare import compare
+from ropewalk.lab.probes import patterns, probe, restored
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.starting import begin
+from ropewalk.lab.train import train
+
+VIT = "timm:test_vit"
+SMALL = replace(
+    RECIPES["digits"], model=VIT, patch=2, epochs=1, fraction=0.3, batch=64, compile=False, learning_rate=2e-3, ema=0.5
+)
+SHAPE = {"size": (8, 8), "channels": 1, "classes": 10}
+
+
+def images(count=3, side=8):
+    return torch.randn(count, 1, side, side, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(replace(SMALL, encoding="mixed"), tmp_path_factory.mktemp("runs"))
+
+
+def test_the_model_is_timm_s_with_the_encoding(trained):
+    model = restored(trained)
+    assert isinstance(model.host, timm.models.VisionTransformer)
+    assert model.encoding.name == "mixed"
+    assert (model.patch, model.host.num_classes) == ((2, 2), 10)
+    assert trained.result()["encoding_parameters"] == sum(w.numel() for w in model.encoding.parameters()) > 0
+    assert trained.config.name != replace(trained.config, model=None).name
+
+
+def test_all_weights_but_the_encoding_s_are_the_same_for_all_encodings():
+    one, two = (model_of(replace(SMALL, encoding=name), **SHAPE) for name in ("mixed", "none"))
+    weights, others = dict(one.named_parameters()), dict(two.named_parameters())
+    own = {name for name in weights if name.startswith("host.rope.encoding.")}
+    assert weights.keys() - others.keys() == own
+    assert own
+    assert all(torch.equal(weights[name], others[name]) for name in others)
+    spared = one.no_weight_decay()
+    assert own <= spared
+    assert {"host.pos_embed", "host.cls_token", "host.norm.weight"} <= spared
+    assert "host.blocks.0.attn.qkv.weight" not in spared
+
+
+def test_positions_are_taken_as_our_own_model_takes_them(trained):
+    model, grid = restored(trained), restored(trained).encoding.grid(4, 4)
+    x = images()
+    assert torch.equal(model(x, grid), model(x))
+    assert (model(x, 2 * grid) - model(x)).abs().max() > 1e-3
+    each = torch.stack([grid, 2 * grid, grid])
+    torch.testing.assert_close(model(x, each)[1], model(x, 2 * grid)[1], rtol=0, atol=1e-5)
+    large = images(side=12)
+    assert (model(large, resolution="rescale") - model(large)).abs().max() > 1e-4
+    assert torch.equal(model(large, model.encoding.grid(6, 6, resolution="rescale")), model(large, resolution="rescale"))
+    assert model.host.rope.given is None
+
+
+def test_another_encoding_leaves_the_model_as_it_was(trained):
+    model, x = restored(trained), images()
+    before = model(x)
+    other = model.with_encoding(model.encoding.extended("linear", (8, 8)))
+    assert (other(x) - before).abs().max() > 1e-4
+    assert torch.equal(model(x), before)
+
+
+def test_runs_are_probed_and_what_is_of_our_own_model_is_refused(trained):
+    found = probe(trained, ["resolution", "offset", "shuffle", "cost"], device="cpu")
+    assert {row["mode"] for row in found["resolution"]} == {"extrapolate", "rescale", "ntk", "yarn"}
+    assert len({row["accuracy"] for row in found["offset"]}) <= 2
+    with pytest.raises(ValueError, match=f"attention patterns are read from our own ViT, .* has the model {VIT}"):
+        patterns(trained, [0])
+
+
+def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
+    plain = train(replace(SMALL, encoding="none"), tmp_path)
+    new = model_of(replace(SMALL, encoding="comrope-ld", options={"std": 0.0, "block": 4}, span=None), **SHAPE)
+    begin(new, plain)
+    assert torch.equal(new.eval()(images()), restored(plain)(images()))
+    tuned = replace(SMALL, encoding="comrope-ld", options={"std": 0.0, "block": 4}, span=None, learning_rate=5e-4)
+    done = train(replace(tuned, start=str(plain.path)), tmp_path)
+    assert done.result()["validation_loss"] < plain.result()["validation_loss"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "timm:vit_smal"}, "timm has no model named 'vit_smal'; it has "),
+        ({"model": "vit_small_patch16_224"}, "model must be none, for our own ViT, or timm:NAME"),
+        (
+            {"model": "timm:resnet18"},
+            "timm:resnet18 must be a vision transformer with patches of a size that is given: .* 'img_size'",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
+    with pytest.raises(Refusal, match=words):
+        compare(["mixed"], replace(SMALL, **settings), tmp_path, seeds=[0], baseline="mixed")
