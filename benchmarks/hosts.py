@@ -1,0 +1,131 @@
+"""Models of transformers and timm with their own rotation and with ours installed, side by side in one run.
+
+python benchmarks/hosts.py results/hosts-h200.json
+
+The same weights twice, one of them after `install(model)`, in turns, eager and compiled: a training step (forward, backward)
+of a decoder as Llama's and of timm's rope_mixed ViT, both in bfloat16, and a decoded token of the decoder with a cache.
+Before it is timed, what both give is compared.
+"""
+
+import copy
+import datetime
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ropewalk.adapters import timm as for_timm
+from ropewalk.adapters import transformers as for_transformers
+from ropewalk.lab.bench import report
+from ropewalk.lab.bench.clock import rounds_in_turn
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+LLAMA = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 12, "num_attention_heads": 16}
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+TOKENS, IMAGES, SEEN, ROUNDS = ((4, 2048), 128, 1024, 15) if GPU else ((1, 64), 2, 16, 2)
+
+
+def llama() -> nn.Module:
+    """A decoder of some 200 million weights, keys shared by four heads."""
+    sizes = LLAMA if GPU else SMALL
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=32000, num_key_value_heads=sizes["num_attention_heads"] // 4, **sizes))
+
+
+def vit() -> nn.Module:
+    """timm's ViT-S with mixed RoPE."""
+    torch.manual_seed(0)
+    sizes = {} if GPU else {"embed_dim": 48, "depth": 2, "num_heads": 2, "img_size": 64}
+    return timm.create_model("vit_small_patch16_rope_mixed_224", **sizes)
+
+
+def pair(model: nn.Module, install: Callable[[nn.Module], nn.Module], *, compiled: bool) -> list[nn.Module]:
+    """The model as it is and with ours in the place of its rotation."""
+    both = [model.to(DEVICE), install(copy.deepcopy(model)).to(DEVICE)]
+    for each in both if compiled else ():
+        each.compile()
+    return both
+
+
+def training(model: nn.Module, given: torch.Tensor) -> Callable[[], None]:
+    """Forward and backward in autocast."""
+
+    def step() -> None:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = model(given, labels=given).loss if given.ndim == 2 else model(given).float().square().mean()
+        loss.backward()
+        model.zero_grad(set_to_none=True)
+
+    return step
+
+
+@torch.no_grad()
+def decoding(model: nn.Module, seen: torch.Tensor) -> Callable[[], None]:
+    """One token more, after a cache that is cut back each time."""
+    cache, token = model(seen, use_cache=True).past_key_values, seen[:, -1:]
+
+    @torch.no_grad()
+    def step() -> None:
+        model(token, past_key_values=cache, use_cache=True)
+        cache.crop(seen.shape[1])
+
+    return step
+
+
+def compared(what: str, works: list[Callable[[], None]], **about: Any) -> dict[str, Any]:
+    """Medians of both, and of their ratio, round by round."""
+    host, ours = rounds_in_turn(*works, rounds=ROUNDS)
+    ratios = [mine / theirs for mine, theirs in zip(ours, host, strict=True)]
+    row = {"what": what, **about, "host ms": statistics.median(host), "ours ms": statistics.median(ours)}
+    return row | {"ours over host": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def same(both: list[nn.Module], given: torch.Tensor) -> float:
+    """How far apart the answers are, over the largest, in float32."""
+    with torch.no_grad():
+        host, ours = (out if isinstance(out := model(given), torch.Tensor) else out.logits for model in both)
+    return ((host - ours).abs().max() / host.abs().max()).item()
+
+
+def rows(compiled: bool) -> list[dict[str, Any]]:
+    """All measurements of one mode."""
+    mode, found = {"mode": "compiled" if compiled else "eager"}, []
+    tokens = torch.randint(32000, TOKENS, device=DEVICE)
+    side = 224 if GPU else 64
+    images = torch.randn(IMAGES, 3, side, side, device=DEVICE)
+    cases = (
+        ("Llama, training step", llama(), for_transformers.install, tokens),
+        ("timm rope_mixed ViT-S, training step", vit(), for_timm.install, images),
+    )
+    for name, model, install, given in cases:
+        both = pair(model, install, compiled=compiled)
+        off = same([each.eval() for each in both], given[:1])
+        found.append(compared(name, [training(each.train(), given) for each in both], **mode, off=off))
+    both = [each.eval().to(torch.bfloat16) for each in pair(llama(), for_transformers.install, compiled=compiled)]
+    seen = tokens[:1, :SEEN]
+    found.append(compared("Llama, one token", [decoding(each, seen) for each in both], **mode, seen=SEEN))
+    return found
+
+
+def main(path: Path) -> None:
+    """Measure and write."""
+    head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+    found: list[dict[str, Any]] = []
+    for compiled in (False, True):
+        for row in rows(compiled):
+            print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
+            found.append(row)
+            path.write_text(json.dumps(head | {"rows": found}, indent=1) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
