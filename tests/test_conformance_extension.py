@@ -84,7 +84,8 @@ def attention_factor(encoding):
 
 
 def test_every_rope_type_is_swept():
-    assert set(SPECS) == set(ROPE_INIT_FUNCTIONS)
+    own = {name for name, function in ROPE_INIT_FUNCTIONS.items() if function.__module__.startswith("transformers")}
+    assert set(SPECS) == own  # others are ours, where the adapter was imported
 
 
 @pytest.mark.parametrize("width", WIDTHS)

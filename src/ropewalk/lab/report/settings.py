@@ -14,7 +14,8 @@ from ropewalk.lab.tasks.text import VISUAL
 AREAS = {
     "Data": ("data", "size", "length", "keys", "validation", "fraction"),
     "Model": (
-        "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout",
+        "model", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale", "drop_path",
+        "dropout",
     ),
     "Training": (
         "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",
@@ -24,6 +25,8 @@ AREAS = {
     "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
 }  # fmt: skip
 
+THEIRS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale")
+"""Settings that a model of another library has of its own."""
 SILENT = {"size": "that of the data", "span": "each encoding's own"}
 """What it means that a setting is not there."""
 
@@ -44,6 +47,8 @@ def held_equal(group: Group) -> Html:
 def applies(name: str, settings: Mapping[str, Any]) -> bool:
     """Whether a setting says something: those of images do not where there is text, nor those of text where it is none."""
     if settings.get("length") is not None and name in (*VISUAL, *AREAS["Augmentation"], "patch", "validation"):
+        return False
+    if settings.get("model") is not None and name in THEIRS:
         return False
     return name not in LATER or settings[name] is not None
 

@@ -18,7 +18,7 @@ from ropewalk.lab.data.text import Text
 from ropewalk.models import LM
 
 VISUAL = (
-    "size", "pool", "registers", "layer_scale", "drop_path", "dropout", "loss", "smoothing", "strength", "mixup", "cutmix",
+    "model", "size", "pool", "registers", "layer_scale", "drop_path", "dropout", "loss", "smoothing", "strength", "mixup", "cutmix",
     "perturb", "shift", "rescale", "per_sample",
 )  # fmt: skip
 """Settings that only images have."""
