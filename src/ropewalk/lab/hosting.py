@@ -62,7 +62,7 @@ def hosted(config: Config, options: dict[str, Any], *, size: tuple[int, ...], ch
         raise ValueError(f"{config.model} takes images of two axes, got a size of {' × '.join(map(str, size))}")
     made: dict[str, Any] = {"img_size": size, "patch_size": config.patch, "in_chans": channels, "num_classes": classes}
     torch.manual_seed(config.seed)
-    drops = {"drop_path_rate": config.drop_path, "drop_rate": config.dropout}
+    drops: dict[str, Any] = {"drop_path_rate": config.drop_path, "drop_rate": config.dropout}
     try:
         host = timm.create_model(name, **made, **drops, dynamic_img_size=True)
     except TypeError as error:

@@ -18,8 +18,8 @@ from ropewalk.lab.data.text import Text
 from ropewalk.models import LM
 
 VISUAL = (
-    "model", "size", "pool", "registers", "layer_scale", "drop_path", "dropout", "loss", "smoothing", "strength", "mixup", "cutmix",
-    "perturb", "shift", "rescale", "per_sample",
+    "model", "size", "pool", "registers", "layer_scale", "drop_path", "dropout", "loss", "smoothing", "strength", "mixup",
+    "cutmix", "perturb", "shift", "rescale", "per_sample",
 )  # fmt: skip
 """Settings that only images have."""
 
