@@ -75,7 +75,7 @@ def decoding(model: nn.Module, seen: torch.Tensor) -> Callable[[], None]:
     @torch.no_grad()
     def step() -> None:
         model(token, past_key_values=cache, use_cache=True)
-        cache.crop(seen.shape[1])
+        cache.crop(-1)
 
     return step
 

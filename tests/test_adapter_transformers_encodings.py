@@ -202,6 +202,20 @@ def test_generating_with_a_cache_is_reading_anew(make, name):
     torch.testing.assert_close(torch.stack(slow.logits, 1)[-1:], alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_padding_is_finite_in_half_precision(attention, dtype):
+    """A query of padding may look at nothing."""
+    model = llama()
+    model.set_attn_implementation(attention)
+    given, mask = padded(2)
+    wanted = install(copy.deepcopy(model), ROPE_ALIBI)(given, attention_mask=mask).logits
+    found = install(model, ROPE_ALIBI).to(dtype)(given, attention_mask=mask).logits.float()
+    assert found.isfinite().all()
+    seen = mask.bool()
+    assert (found[seen] - wanted[seen]).abs().mean() < 0.05 * wanted[seen].abs().mean()
+
+
 @pytest.mark.parametrize("name", ["alibi", "rope + alibi", "t5-bias"])
 @pytest.mark.parametrize("make", DECODERS)
 def test_reading_in_pieces_at_any_positions(make, name):

@@ -1,4 +1,4 @@
-"""Models of timm's in the lab: trained, killed, probed, begun from, with any encoding."""
+"""Models of timm's in the lab: trained, probed, begun from, with any encoding."""
 
 from dataclasses import replace
 
@@ -52,6 +52,19 @@ def test_all_weights_but_the_encoding_s_are_the_same_for_all_encodings():
     assert "host.blocks.0.attn.qkv.weight" not in spared
 
 
+def test_what_is_dropped_is_handed_on():
+    model = model_of(replace(SMALL, encoding="mixed", drop_path=0.2, dropout=0.1), **SHAPE)
+    assert model.host.blocks[-1].drop_path1.drop_prob == pytest.approx(0.2)
+    assert model.host.head_drop.p == 0.1
+
+
+def test_the_encoding_is_drawn_from_the_seed_whatever_the_model_drew():
+    models = (model_of(replace(SMALL, encoding="mixed", span=None, model=name), **SHAPE) for name in (VIT, "timm:test_vit2"))
+    first, second = (next(model.encoding.parameters()) for model in models)
+    assert first.shape != second.shape
+    assert torch.equal(first[0, 0], second[0, 0])
+
+
 def test_positions_are_taken_as_our_own_model_takes_them(trained):
     model, grid = restored(trained), restored(trained).encoding.grid(4, 4)
     x = images()
@@ -74,7 +87,8 @@ def test_another_encoding_leaves_the_model_as_it_was(trained):
 
 
 def test_runs_are_probed_and_what_is_of_our_own_model_is_refused(trained):
-    found = probe(trained, ["resolution", "offset", "shuffle", "cost"], device="cpu")
+    found = probe(trained, ["resolution", "offset", "shuffle", "waves", "cost"], device="cpu")
+    assert {row["layer"] for row in found["waves"]} == set(range(6))  # of test_vit, whatever the recipe's depth is
     assert {row["mode"] for row in found["resolution"]} == {"extrapolate", "rescale", "ntk", "yarn"}
     assert len({row["accuracy"] for row in found["offset"]}) <= 2
     with pytest.raises(ValueError, match=f"attention patterns are read from our own ViT, .* has the model {VIT}"):

@@ -45,6 +45,13 @@ def test_parts_are_known_by_name_and_shape(trained):
     given = {"table": torch.ones_like(chained.members[1].table)}
     assert list(matching(chained, trained.config, given)) == ["members.1.table"]
     assert matching(chained, trained.config, {"table": torch.ones(3)}) == {}
+    twice = replace(SMALL, encoding="chain", options={"parts": [{"name": "learned-ape"}] * 2}, span=None)
+    pair = model_of(twice, **SHAPE).encoding
+    numbered = {f"members.{i}.table": torch.full_like(pair.members[i].table, float(i)) for i in range(2)}
+    assert {name: value.max().item() for name, value in matching(pair, twice, numbered).items()} == {
+        "members.0.table": 0.0,
+        "members.1.table": 1.0,
+    }
     back = replace(SMALL, encoding="chain", options=CHAIN, span=None)
     alone = model_of(replace(SMALL, encoding="learned-ape"), **SHAPE).encoding
     both = {name: value for name, value in chained.state_dict().items()}

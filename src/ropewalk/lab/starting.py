@@ -42,13 +42,18 @@ def prefix(model: "ViT | LM | Hosted") -> str:
 
 
 def matching(encoding: Encoding, config: Config, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of the tensors of a run's encoding, those that this one has too, of the same name and shape, by their names in it."""
-    found: dict[str, Tensor] = {}
+    """Of the tensors of a run's encoding, those that this one has too, of the same name and shape, by their names in it.
+
+    Parts of a chain are matched in their order, each once.
+    """
+    found, left = dict[str, Tensor](), parts(encoding)
     for place, name in named(config):
         theirs = {rest.removeprefix(place): value for rest, value in given.items() if rest.startswith(place)}
-        for where, own in parts(encoding):
+        for where, own in left:
             if own.name == name and _shapes(own.state_dict()) == _shapes(theirs):
                 found |= {where + rest: value for rest, value in theirs.items()}
+                left = [each for each in left if each[0] != where]
+                break
     return found
 
 

@@ -37,7 +37,7 @@ def eager(
 ) -> tuple[Tensor, Tensor]:
     """The model's own eager attention, which returns its weights, with a mask that has what the encoding adds."""
     bias = scored(options).code(key.shape[2]).scores(query, key)
-    mask = attention_mask if bias is None else _added(bias, attention_mask).to(query.dtype)
+    mask = attention_mask if bias is None else _added(bias.to(query.dtype), attention_mask)
     host = sys.modules[type(module).__module__].eager_attention_forward
     return host(module, query, key, value, mask, **options)
 

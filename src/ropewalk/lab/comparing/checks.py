@@ -32,7 +32,7 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
     """Refuse a comparison of which some run could not be trained."""
     configs = {each.label: comparison.config(each) for each in comparison.members[: len(comparison.entries)]}
     config = configs[comparison.baseline]
-    if config.width % config.heads:
+    if config.model is None and config.width % config.heads:
         raise Refusal(f"heads must divide the width, got {config.heads} heads and a width of {config.width}")
     for member in comparison.members:
         _check_start(comparison.config(member))

@@ -51,6 +51,11 @@ class Opened:
         return self.model.encoding
 
     @property
+    def depth(self) -> int:
+        """Layers of the model."""
+        return self.encoding.layers or self.config.depth
+
+    @property
     def grid(self) -> tuple[int, ...]:
         """The patches of an image in training, along each axis."""
         return tuple(side // self.config.patch for side in self.data.size)

@@ -40,7 +40,7 @@ def _spectra(opened: Opened) -> list[Spectrum] | str:
     """Of each layer; or why there are none."""
     encoding = exact(opened.encoding)
     try:
-        return [spectrum(encoding, opened.grid, layer=layer) for layer in range(opened.config.depth)]
+        return [spectrum(encoding, opened.grid, layer=layer) for layer in range(opened.depth)]
     except ValueError as error:
         return str(error)
 
@@ -58,6 +58,6 @@ def equivariance(opened: Opened) -> Rows:
     names, root = axis_names(len(grid)), expected.square().mean(1).sqrt()
     return [
         {"layer": i, "axis": name, "expected": root[i, axis].item(), "worst": worst[i, :, axis].max().item()}
-        for i in range(opened.config.depth)
+        for i in range(opened.depth)
         for axis, name in enumerate(names)
     ]
