@@ -183,3 +183,18 @@ def test_nothing_of_a_pass_stays_in_the_model():
         model(images(64, 80))
     assert {name for name, value in vars(model).items() if value is None} == held
     assert "handed" in held
+
+
+def test_frequencies_that_were_learned_stay_the_model_s():
+    model = install(host("mixed"))
+    with torch.no_grad():
+        model.encoding.freqs.mul_(1.5)
+    wanted, x = model.encoding.freqs.clone(), images()
+    answer = model.eval()(x)
+    install(model, jitter=1.1)
+    assert torch.equal(model.encoding.freqs, wanted)
+    assert torch.equal(model.eval()(x), answer)
+    install(model, "axial")
+    uninstall(model)
+    assert torch.equal(model.rope.freqs, wanted)
+    close(model.eval()(x), answer)

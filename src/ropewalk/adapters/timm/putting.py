@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm.attention import CodedAttention
 from ropewalk.adapters.timm.hosts import Host
 from ropewalk.adapters.timm.models import CodedBlock, CodedModel, CodedViT, KeepingPatchDropout
+from ropewalk.adapters.timm.names import TimmMixed
 from ropewalk.adapters.timm.rope import Rope
 from ropewalk.adapters.timm.swapping import restore, swap
 
@@ -31,9 +32,18 @@ class Before:
 def before(model: Any) -> Before:
     """What is to be put back one day."""
     if isinstance(model, CodedModel):
+        _learned(model)
         return model.before
     table, grid = model.pos_embed, model.patch_embed.grid_size
     return Before(getattr(model, "rope", None), getattr(model, "rope_mixed", False), table, grid)
+
+
+@torch.no_grad()
+def _learned(model: Any) -> None:
+    """Frequencies that are the model's own go back to it as they are now, learned or loaded."""
+    own, was = model.rope.encoding, model.before.rope
+    if isinstance(own, TimmMixed) and was is not None:
+        was.freqs.copy_(own.freqs)
 
 
 def put(model: Any, rope: Rope, host: Host, *, drop_table: bool) -> None:
@@ -68,7 +78,7 @@ def uninstall(model: Model) -> Model:
 
 
 def _taken(model: Any) -> Any:
-    was, dropped = model.before, model.pos_embed is None
+    was, dropped = before(model), model.pos_embed is None
     for module in model.modules():
         if isinstance(module, CodedAttention):
             del module.layer
