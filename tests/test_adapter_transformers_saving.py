@@ -223,3 +223,24 @@ def test_what_cannot_be_folded_is_refused_and_left():
         fold_into(llama())
     with pytest.raises(ValueError, match="liere do not commute"):
         fold_into(install(dinov3(), "liere"))
+
+
+def test_what_a_config_was_told_since_stays(tmp_path):
+    model, given = llama(), words(1, 5)
+    own = model.config
+    assert uninstall(install(model, "alibi")).config is own
+    install(model, "comrope-ld", layers=LAYERS, block=4)
+    model.resize_token_embeddings(101)
+    model.config.use_cache = False
+    fold_into(model)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(given).logits, model(given).logits)
+    install(model, "alibi")
+    assert (model.config.vocab_size, model.config.use_cache) == (101, False)
+    assert model.config._attn_implementation == "ropewalk"
+    uninstall(model)
+    assert (model.config.vocab_size, model.config.use_cache) == (101, False)
+    assert model.config._attn_implementation == own._attn_implementation == "sdpa"
+    assert not hasattr(model.config, "ropewalk")
+    assert own.vocab_size != 101  # which others may share

@@ -11,7 +11,7 @@ from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.carrying import EAGER, FUSED, Begin, Choose
 from ropewalk.adapters.transformers.embedding import ImagePositions, Positions, TextPositions, by_length, started
 from ropewalk.adapters.transformers.families import Host, find
-from ropewalk.adapters.transformers.marking import marked
+from ropewalk.adapters.transformers.marking import marked, unmarked
 from ropewalk.encoding import Encoding
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -30,7 +30,7 @@ def install(model: Model, encoding: Asked = None, **options: Any) -> Model:
     config says what to save it as (`config.ropewalk`), unless it is still what the config said.
     """
     host = find(model)
-    before = host.rotary.host_config if isinstance(host.rotary, Positions) else host.config
+    before = plain_config(host)
     made = build(host, encoding, before, options)
     for part in [made] if isinstance(made, Encoding) else made.values():
         started(part)
@@ -47,9 +47,22 @@ def uninstall(model: Model) -> Model:
     if isinstance(here, Positions):
         for module in (*host.attentions, *host.layers[:1]):
             _unhook(module)
+        config = plain_config(host)
         setattr(host.base, host.family.place, here.host)
-        _swap(model, host.config, here.host_config)
+        _swap(model, host.config, config)
     return model
+
+
+def plain_config(host: Host) -> Any:
+    """The config of a model as it is now, without what `install` wrote; the very same one if nothing else has changed."""
+    here = host.rotary
+    if not isinstance(here, Positions):
+        return host.config
+    now, was = unmarked(host.config), here.host_config
+    if now._attn_implementation in (EAGER, FUSED):
+        now._attn_implementation = was._attn_implementation
+    same = now.to_dict() == was.to_dict() and now._attn_implementation == was._attn_implementation
+    return was if same else now
 
 
 def installed(model: nn.Module) -> Made | None:
@@ -62,7 +75,7 @@ def remark(model: nn.Module) -> None:
     """Write the encoding that a model has now into its config."""
     host, made = find(model), installed(model)
     assert made is not None
-    config = marked(host.rotary.host_config, made)
+    config = marked(plain_config(host), made)
     config._attn_implementation = host.config._attn_implementation
     _swap(model, host.config, config)
 
