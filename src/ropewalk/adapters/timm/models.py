@@ -1,5 +1,6 @@
 """timm's models and blocks with codes: `Eva` has a place for them in its blocks, a plain ViT hands them on with the mask."""
 
+import threading
 from typing import Any, cast
 
 from timm.layers.patch_dropout import PatchDropoutWithIndices
@@ -61,34 +62,41 @@ class CodedEva(CodedModel):
         return self._kept(x, positions, code)
 
 
+class Passing(threading.local):
+    """What is on its way from the forward method of a plain ViT to its `_pos_embed`, in each thread."""
+
+    handed: Handed | None = None
+
+
+PASSING = Passing()
+
+
 class CodedViT(CodedModel):
     """`VisionTransformer`. Its forward methods make a `Handed`, which `_pos_embed` fills."""
-
-    handed: Handed | None
 
     def forward_features(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
         handed = self._hand(attn_mask)
         try:
             return cast(Any, super()).forward_features(x, attn_mask=handed, is_causal=is_causal)
         finally:
-            self.handed = None
+            PASSING.handed = None
 
     def forward_intermediates(self, x: Tensor, *args: Any, attn_mask: Any = None, **options: Any) -> Any:
         handed = self._hand(attn_mask)
         try:
             return cast(Any, super()).forward_intermediates(x, *args, attn_mask=handed, **options)
         finally:
-            self.handed = None
+            PASSING.handed = None
 
     def _hand(self, mask: Tensor | None) -> Handed:
-        self.handed = Handed(mask, checkpointing=bool(self.grad_checkpointing))
-        return self.handed
+        PASSING.handed = handed = Handed(mask, checkpointing=bool(self.grad_checkpointing))
+        return handed
 
     def _pos_embed(self, x: Tensor) -> Tensor:
         x, positions, code = self._placed(x)
         x, codes = self._kept(cast(Any, super())._pos_embed(x), positions, code)
-        if self.handed is not None:
-            self.handed.codes = codes
+        if PASSING.handed is not None:
+            PASSING.handed.codes = codes
         return x
 
 

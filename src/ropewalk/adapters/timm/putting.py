@@ -53,7 +53,6 @@ def put(model: Any, rope: Rope, host: Host, *, drop_table: bool) -> None:
             attention.layer = layer
             swap(attention, CodedAttention)
     if host.family is CodedViT:
-        model.handed = None
         for block in model.blocks:
             swap(block, CodedBlock)
     if isinstance(model.patch_drop, PatchDropout | PatchDropoutWithIndices):
@@ -83,7 +82,7 @@ def _taken(model: Any) -> Any:
         if isinstance(module, CodedAttention):
             del module.layer
         restore(module)
-    for name in ("before", *(["handed"] if hasattr(model, "handed") else []), *(["rope"] if was.rope is None else [])):
+    for name in ("before", *(["rope"] if was.rope is None else [])):
         delattr(model, name)
     if hasattr(model, "rope_mixed"):
         model.rope, model.rope_mixed = was.rope, was.rope_mixed
