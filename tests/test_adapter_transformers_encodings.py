@@ -247,6 +247,28 @@ def test_a_cache_that_is_cut_and_one_that_is_not_ours():
         model(given[:, 6:], past_key_values=other)
 
 
+@pytest.mark.parametrize("change", ["select", "repeat", "reorder", "copy"])
+@torch.no_grad()
+def test_positions_go_where_the_batch_of_a_cache_goes(change):
+    model = install(llama(), ROPE_ALIBI)
+    given, mask = padded(2)
+    rows = {"select": [1, 0], "repeat": [0, 0, 1, 1], "reorder": [1, 1], "copy": [0, 1]}[change]
+    cache = DynamicCache(config=model.config)
+    model(given[:, :5], attention_mask=mask[:, :5], past_key_values=cache)
+    if change == "select":
+        cache.batch_select_indices(torch.tensor(rows))
+    elif change == "repeat":
+        cache.batch_repeat_interleave(2)
+    elif change == "reorder":
+        cache.reorder_cache(torch.tensor(rows))
+    else:
+        cache = copy.deepcopy(cache)
+    found = model(given[rows, 5:], attention_mask=mask[rows], past_key_values=cache).logits
+    wanted = model(given[rows], attention_mask=mask[rows], use_cache=False).logits[:, 5:]
+    torch.testing.assert_close(found, wanted, **SMALL)
+    assert isinstance(cache, DynamicCache)
+
+
 def test_packed_texts_do_not_see_each_other():
     model, given = install(llama(), ROPE_ALIBI), words(1, 12)
     places = torch.cat([torch.arange(5), torch.arange(7)])[None]

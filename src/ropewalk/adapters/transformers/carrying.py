@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ropewalk.adapters.transformers.remembering import remember
 from ropewalk.code import Chain, Code
 from ropewalk.encoding import Encoding
 
 FUSED, EAGER = "ropewalk", "ropewalk_eager"  # the names of our attention functions
 KEYWORD = "ropewalk"  # under which attention functions get what they score with
-SEEN = "_ropewalk_positions"  # under which a cache of transformers keeps the positions of its keys
 
 
 @dataclass
@@ -90,18 +89,3 @@ class Begin:
 def each_layer(code: Code, count: int) -> tuple[Code, ...]:
     """The code of each of so many layers."""
     return (code,) * count if code.layers is None else code.unbind()
-
-
-def remember(cache: Any, layer: int, positions: Tensor) -> Tensor:
-    """Positions (B M) of all that a layer will have seen, these last. They stay with the cache, and are cut as it is."""
-    count = int(cache.get_seq_length(layer))
-    known = getattr(cache, SEEN, None)
-    if count and (known is None or known.shape[-1] < count):
-        held = 0 if known is None else known.shape[-1]
-        raise ValueError(f"the cache must know the positions of its {count} tokens, got {held}: begin with an empty cache")
-    if count and known is not None:
-        both = (known[:, :count], positions)
-        batch = max(each.shape[0] for each in both)
-        positions = torch.cat([each.expand(batch, -1) for each in both], dim=-1)
-    setattr(cache, SEEN, positions)
-    return positions
