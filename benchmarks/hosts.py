@@ -1,6 +1,6 @@
 """Models of transformers and timm with their own rotation and with ours installed, side by side in one run.
 
-python benchmarks/hosts.py results/hosts-h200.json
+python benchmarks/hosts.py --path results/hosts-h200.json
 
 The same weights twice, one of them after `install(model)`, in turns, eager and compiled: a training step (forward, backward)
 of a decoder as Llama's and of timm's rope_mixed ViT, both in bfloat16, and a decoded token of the decoder with a cache.
@@ -11,13 +11,13 @@ import copy
 import datetime
 import json
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
+import tyro
 from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
@@ -30,7 +30,9 @@ GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 LLAMA = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 12, "num_attention_heads": 16}
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
-TOKENS, IMAGES, SEEN, ROUNDS = ((4, 2048), 128, 1024, 15) if GPU else ((1, 64), 2, 16, 2)
+TOKENS, SEEN, ROUNDS = ((4, 2048), 1024, 15) if GPU else ((1, 64), 16, 2)
+IMAGES = (128, 3, 224, 224) if GPU else (2, 3, 64, 64)
+Row = dict[str, Any]
 
 
 def llama() -> nn.Module:
@@ -86,11 +88,11 @@ def decoding(model: nn.Module, seen: torch.Tensor, *, compiled: bool) -> Callabl
     return step
 
 
-def compared(what: str, works: list[Callable[[], None]], **about: Any) -> dict[str, Any]:
+def compared(works: list[Callable[[], None]], inner: int = 1, **about: Any) -> Row:
     """Medians of both, and of their ratio, round by round."""
-    host, ours = rounds_in_turn(*works, rounds=ROUNDS)
+    host, ours = rounds_in_turn(*works, rounds=ROUNDS, inner=inner)
     ratios = [mine / theirs for mine, theirs in zip(ours, host, strict=True)]
-    row = {"what": what, **about, "host ms": statistics.median(host), "ours ms": statistics.median(ours)}
+    row = {**about, "host ms": statistics.median(host), "ours ms": statistics.median(ours)}
     return row | {"ours over host": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 
@@ -101,37 +103,46 @@ def same(both: list[nn.Module], given: torch.Tensor) -> float:
     return ((host - ours).abs().max() / host.abs().max()).item()
 
 
-def rows(compiled: bool) -> list[dict[str, Any]]:
-    """All measurements of one mode."""
-    mode, found = {"mode": "compiled" if compiled else "eager"}, []
-    tokens = torch.randint(32000, TOKENS, device=DEVICE)
-    side = 224 if GPU else 64
-    images = torch.randn(IMAGES, 3, side, side, device=DEVICE)
-    cases = (
-        ("Llama, training step", llama(), for_transformers.install, tokens),
-        ("timm rope_mixed ViT-S, training step", vit(), for_timm.install, images),
-    )
-    for name, model, install, given in cases:
-        both = pair(model, install, compiled=compiled)
-        off = same([each.eval() for each in both], given[:1])
-        found.append(compared(name, [training(each.train(), given) for each in both], **mode, off=off))
+def training_row(model: nn.Module, install: Callable[[nn.Module], nn.Module], shape: tuple[int, ...], **about: Any) -> Row:
+    """Both models in training, on noise."""
+    given = torch.randint(32000, shape, device=DEVICE) if len(shape) == 2 else torch.randn(shape, device=DEVICE)
+    both = pair(model, install, compiled=about["mode"] == "compiled")
+    off = same([each.eval() for each in both], given[:1])
+    return compared([training(each.train(), given) for each in both], **about, off=off)
+
+
+def decoding_row(**about: Any) -> Row:
+    """Both decoders, a token at a time."""
     both = [each.eval().to(torch.bfloat16) for each in pair(llama(), for_transformers.install, compiled=False)]
-    works = [decoding(each, tokens[:1, :SEEN], compiled=compiled) for each in both]
-    found.append(compared("Llama, one token", works, **mode, seen=SEEN))
-    return found
+    seen = torch.randint(32000, (1, SEEN), device=DEVICE)
+    works = [decoding(each, seen, compiled=about["mode"] == "compiled") for each in both]
+    return compared(works, inner=20 if GPU else 1, **about, seen=SEEN)
 
 
-def main(path: Path) -> None:
-    """Measure and write."""
+WHAT: dict[str, Callable[..., Row]] = {
+    "Llama, one token": decoding_row,
+    "Llama, training step": lambda **about: training_row(llama(), for_transformers.install, TOKENS, **about),
+    "timm rope_mixed ViT-S, training step": lambda **about: training_row(vit(), for_timm.install, IMAGES, **about),
+}
+
+
+def main(path: Path, only: str = "") -> None:
+    """Measure and write.
+
+    Args:
+        path: The file.
+        only: Those measurements alone whose names and modes, as "Llama, one token, eager", have this in them.
+    """
     head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
-    found: list[dict[str, Any]] = []
-    for compiled in (False, True):
-        for row in rows(compiled):
-            print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
-            found.append(row)
-            path.write_text(json.dumps(head | {"rows": found}, indent=1) + "\n")
+    found: list[Row] = []
+    for mode in ("eager", "compiled"):
+        for what, row in WHAT.items():
+            if only in f"{what}, {mode}":
+                found.append(row(what=what, mode=mode))
+                print({name: round(value, 4) if isinstance(value, float) else value for name, value in found[-1].items()})
+                path.write_text(json.dumps(head | {"rows": found}, indent=1) + "\n")
     print(path)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    tyro.cli(main)

@@ -1,0 +1,97 @@
+"""A ViT of timm's, trained with its absolute table, goes on with a rotation beside it: what it keeps and what it gains.
+
+python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
+
+First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE that starts
+at zero, and with mixed RoPE, which does not. It goes on where it was stopped; seeds can be trained side by side by calls of
+their own, and a last call for all of them writes the file.
+"""
+
+import datetime
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.console import Console
+
+from ropewalk.lab.compare import as_csv, compare, table
+from ropewalk.lab.comparing.entries import Entry
+from ropewalk.lab.config import Config
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.starting import begin
+from ropewalk.lab.store import Run, read
+from ropewalk.lab.train import Trainer
+
+ENCODINGS = ("none", "comrope-ld:std=0.0", "comrope-ap:std=0.0", "mixed")
+BASE = replace(RECIPES["cifar100-tiny"], model="timm:vit_tiny_patch16_224", encoding="none", span=None)
+
+
+def tuning(base: Config, runs: Path, epochs: int) -> Config:
+    """A few epochs more, gently, from the run of the same seed."""
+    start = replace(base, seed=0).name.replace("-seed0-", "-seed{seed}-")
+    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 4, warmup=1.0)
+
+
+def line(run: Run) -> dict[str, Any]:
+    """One run: accuracies on the validation set before the first step and after each epoch, and on the test set."""
+    config, result = run.config, run.result() or {}
+    own: dict[str, Any] = {"label": Entry(config.encoding, config.options).label, "seed": config.seed}
+    own |= {"tuned": config.start is not None, "epochs": config.epochs, "test_accuracy": result["test_accuracy"]}
+    if config.start is not None:
+        own["at_start"] = at_start(config)
+    rows = [json.loads(row) for row in (run.path / "metrics.jsonl").read_text().splitlines()]
+    return own | {"validation_accuracy": [row["validation_accuracy"] for row in rows if "validation_accuracy" in row]}
+
+
+def at_start(config: Config) -> float:
+    """The accuracy on the validation set of the model as the run began."""
+    plain, precision = replace(config, compile=False), "bf16" if config.precision == "bfloat16" else "no"
+    AcceleratorState._reset_state()
+    with tempfile.TemporaryDirectory() as folder:
+        run, accelerator = Run(Path(folder), plain), Accelerator(mixed_precision=precision)
+        trainer = Trainer(plain, run, accelerator, lambda record: None)
+        begin(trainer.plain, Run.at(config.begins or Path()))
+        return trainer.scores("validation")["accuracy"]
+
+
+def document(runs: list[Run]) -> str:
+    """What was found of runs, a line for each, with the machine and the versions that they ran with."""
+    told = read(runs[0].path / "environment.json")
+    head = {"date": datetime.date.today().isoformat(), "machine": told["machine"], "versions": told["versions"]}
+    head |= {"settings": runs[-1].config.document() | {"data": "cifar100", "start": None}}
+    lines = ",\n  ".join(json.dumps(line(run)) for run in runs)
+    return f'{json.dumps(head)[:-1]},\n "runs": [\n  {lines}\n ]\n}}\n'
+
+
+def main(
+    data: str = "data/cifar100.npz",
+    runs: Path = Path("runs"),
+    out: Path | None = None,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    epochs: tuple[int, int] = (50, 20),
+) -> None:
+    """Train, fine-tune and, if a file is named, write what was found.
+
+    Args:
+        data: CIFAR-100 as an .npz file.
+        runs: Where runs are kept.
+        out: The file.
+        seeds: Those to train.
+        epochs: Of the ViT alone, and of each that goes on from it.
+    """
+    console, base = Console(), replace(BASE, data=data, epochs=epochs[0])
+    first = compare(["none"], base, runs, seeds=seeds, console=console)
+    second = compare(ENCODINGS, tuning(base, runs, epochs[1]), runs, seeds=seeds, console=console)
+    print(as_csv(table(second)))
+    if out is not None:
+        out.write_text(document([run for each in (first, second) for run in each.found()]))
+        print(out)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
