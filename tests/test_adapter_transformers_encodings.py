@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import ropewalk as rw
-from ropewalk.adapters.transformers import install, installed
+from ropewalk.adapters.transformers import install, installed, scoring
 from test_adapter_transformers import (
     DECODERS,
     LAYERS,
@@ -290,19 +290,59 @@ def test_types_of_layers_may_have_different_encodings():
 def test_a_bias_is_not_lost_to_another_attention():
     model = install(llama(), "alibi")
     model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match="must stay 'ropewalk', got 'sdpa'"):
+    with pytest.raises(ValueError, match=r"must be 'ropewalk', or 'ropewalk_eager' .*, got 'sdpa'"):
         model(words(1, 5))
 
 
+def test_attention_that_returns_no_weights_says_so(monkeypatch):
+    model, said = install(llama(), "alibi"), []
+    monkeypatch.setattr(scoring.logger, "warning_once", said.append)
+    model(words(1, 5))
+    assert said == []
+    assert model(words(1, 5), output_attentions=True).attentions == ()
+    assert set(said) == {"attention 'ropewalk' returns no weights with output_attentions=True: 'ropewalk_eager' does"}
+    model.set_attn_implementation("ropewalk_eager")
+    weights = model(words(1, 5), output_attentions=True).attentions
+    assert [each.shape for each in weights] == [(1, 4, 5, 5)] * LAYERS
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["rope", "comrope-ld", "t5-bias", "learned-ape"])
 @pytest.mark.parametrize("make", DECODERS)
-def test_checkpointing_changes_no_gradient(make, name):
+def test_checkpointing_changes_no_gradient(make, name, reentrant):
     asked = ENCODINGS[name] or {"name": "rope", "learned": True}
     model, given = install(make(), asked).train(), words(3, 5)
     plain = answers(model, given)
-    model.gradient_checkpointing_enable()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     torch.testing.assert_close(answers(model, given), plain, rtol=1e-4, atol=1e-4)
     assert any("encoding" in name and gradient.abs().max() > 0 for name, gradient in plain[1].items())
+
+
+@pytest.mark.parametrize("name", ["comrope-ld", "t5-bias"])
+def test_codes_are_made_once_and_by_reentrant_checkpointing_for_each_layer(name):
+    model, calls = install(llama(use_cache=False), name).train(), []
+    installed(model).register_forward_hook(lambda *_: calls.append("a code"))
+    answers(model, words(3, 5))
+    assert len(calls) == 1
+    for reentrant, more in ((False, 1), (True, 1 + LAYERS)):
+        calls.clear()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        answers(model, words(3, 5))
+        assert len(calls) == more
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_of_types_of_layers_and_of_pictures(reentrant):
+    both = install(gemma3(), {"sliding_attention": "mixed", "full_attention": {"name": "rope", "learned": True}})
+    for model, given in ((both, words(3, 5)), (install(dinov3(), "mixed"), pictures().requires_grad_())):
+        found = []
+        for checkpointing in (False, True):
+            if checkpointing:
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+            torch.manual_seed(0)  # DINOv3 moves its patches
+            found.append(answers(model.train(), given))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+        assert any("encoding" in name and gradient.abs().max() > 0 for name, gradient in found[1][1].items())
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi"])

@@ -2,11 +2,24 @@
 
 import copy
 import json
+import os
+import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaModel, Qwen2Config, Qwen2Model
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaModel,
+    Qwen2Config,
+    Qwen2Model,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import ropewalk as rw
@@ -67,6 +80,71 @@ def test_saved_and_loaded_by_types_of_layers(tmp_path):
     changed(install(model, {"sliding_attention": "mixed", "full_attention": "alibi"})).save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert torch.equal(loaded(given).logits, model(given).logits)
+
+
+def test_one_encoding_for_all_types_of_layers_is_saved_once(tmp_path):
+    own = rw.create("mixed", head_dim=16, heads=4, kv_heads=2, axes=1, coordinates="index")
+    model, given = install(gemma3(), {"sliding_attention": own, "full_attention": own}), words(3, 9)
+    assert installed(model) is own
+    assert torch.equal(model(given).logits, install(copy.deepcopy(model), copy.deepcopy(own))(given).logits)
+    changed(model).save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(given).logits, model(given).logits)
+    two = {"sliding_attention": own, "full_attention": copy.deepcopy(own)}
+    assert installed(install(gemma3(), two)) == two
+
+
+FRESH = """
+import sys, torch
+model = torch.load(sys.argv[1], weights_only=False)
+given, wanted = torch.load(sys.argv[2])
+assert torch.equal(model(given).logits, wanted)
+print("the same")
+"""
+
+
+def test_a_whole_model_is_loaded_by_a_program_that_installs_nothing(tmp_path):
+    model, given = install(llama(), "comrope-ld", std=0.3), words(1, 9)
+    torch.save(model, tmp_path / "model")
+    torch.save((given, model(given).logits.detach()), tmp_path / "said")
+    call = [sys.executable, "-c", FRESH, tmp_path / "model", tmp_path / "said"]
+    done = subprocess.run(call, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.stdout == "the same\n", done.stderr
+
+
+ATTENTION = {"eager": "ropewalk_eager", "ropewalk_eager": "ropewalk_eager", "sdpa": "ropewalk", "ropewalk": "ropewalk"}
+
+
+@pytest.mark.parametrize("named", ATTENTION)
+def test_attention_may_be_named_when_a_model_is_loaded(named, tmp_path):
+    host, given = llama(), words(1, 5)
+    install(copy.deepcopy(host), "alibi").save_pretrained(tmp_path / "ours")
+    host.save_pretrained(tmp_path / "theirs")
+    wanted = install(copy.deepcopy(host), "alibi")(given).logits
+    for path in ("ours", "theirs"):
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / path, attn_implementation=named).eval()
+        install(loaded, "alibi") if path == "theirs" else None
+        assert loaded.config._attn_implementation == ATTENTION[named]
+        out = loaded(given, output_attentions=True)
+        torch.testing.assert_close(out.logits, wanted, **SMALL)
+        assert len(out.attentions) == (LAYERS if "eager" in named else 0)
+        uninstall(loaded)
+        assert loaded.config._attn_implementation == ("eager" if "eager" in named else "sdpa")
+        torch.testing.assert_close(loaded(given).logits, host(given).logits, **SMALL)
+
+
+def test_a_config_is_left_alone_by_models_that_are_made_from_it():
+    said = install(llama(), "alibi").config
+    said._attn_implementation = None
+    model, other = LlamaForCausalLM(said), LlamaForSequenceClassification(said)
+    assert said._attn_implementation == "sdpa"  # which transformers writes
+    for each in (model, other):
+        assert isinstance(installed(each), rw.ALiBi)
+        assert each.config is each.model.config is not said
+        assert each.config._attn_implementation == "ropewalk"
+    model.set_attn_implementation("ropewalk_eager")
+    assert (said._attn_implementation, other.config._attn_implementation) == ("sdpa", "ropewalk")
+    assert uninstall(model).config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("name", ["mixed", "alibi", "learned-ape"])
@@ -211,6 +289,39 @@ def test_pictures_folded():
     torch.testing.assert_close(fold_into(model)(given).last_hidden_state, before, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("way", ["as it is", "copied", "loaded", "put there again"])
+@pytest.mark.parametrize("encoding", [{"name": "comrope-ld", "std": 0.3}, FOLDED[2]], ids=str)
+def test_a_folded_model_keeps_its_encoding(encoding, way, tmp_path):
+    """Its weights hold the basis: with another rotation, or none of ours, it would be wrong and nobody would see it."""
+    model, given = fold_into(install(llama(), encoding)), words(3, 9)
+    before = model(given).logits
+    if way == "copied":
+        model = pickle.loads(pickle.dumps(model))
+    elif way == "loaded":
+        model.save_pretrained(tmp_path)
+        model = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    elif way == "put there again":
+        model = install(model, copy.deepcopy(installed(model)))
+    for other in ("rope", "alibi", None, {"name": "mixed"}, model.config.ropewalk):
+        with pytest.raises(ValueError, match=r"go with this alone and its parameters, '(mixed|chain)', got another one, '"):
+            install(model, other)
+    with pytest.raises(ValueError, match="got the rotation of the model itself: begin with the model as it was"):
+        uninstall(model)
+    assert torch.equal(model(given).logits, before)
+    assert model.config.ropewalk["folded"] is True
+    install(model, installed(model))
+    assert torch.equal(fold_into(model)(given).logits, before)
+
+
+def test_weights_of_a_folded_model_go_with_what_its_config_says():
+    folded = fold_into(install(llama(), "comrope-ld", std=0.3))
+    model, given = install(llama(), folded.config.ropewalk), words(1, 9)
+    model.load_state_dict(folded.state_dict())
+    assert torch.equal(model(given).logits, folded(given).logits)
+    with pytest.raises(ValueError, match="hold the basis of a folded encoding"):
+        uninstall(model)
+
+
 def test_what_cannot_be_folded_is_refused_and_left():
     model, given = install(qwen3(), "comrope-ld"), words(1, 5)
     before = model(given).logits
@@ -223,6 +334,7 @@ def test_what_cannot_be_folded_is_refused_and_left():
         fold_into(llama())
     with pytest.raises(ValueError, match="liere do not commute"):
         fold_into(install(dinov3(), "liere"))
+    assert installed(uninstall(model)) is None
 
 
 def test_what_a_config_was_told_since_stays(tmp_path):
@@ -232,10 +344,11 @@ def test_what_a_config_was_told_since_stays(tmp_path):
     install(model, "comrope-ld", layers=LAYERS, block=4)
     model.resize_token_embeddings(101)
     model.config.use_cache = False
-    fold_into(model)
-    model.save_pretrained(tmp_path)
+    folded = fold_into(copy.deepcopy(model))
+    folded.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    torch.testing.assert_close(loaded(given).logits, model(given).logits)
+    torch.testing.assert_close(loaded(given).logits, folded(given).logits)
+    assert (folded.config.vocab_size, folded.config.use_cache) == (101, False)
     install(model, "alibi")
     assert (model.config.vocab_size, model.config.use_cache) == (101, False)
     assert model.config._attn_implementation == "ropewalk"

@@ -14,16 +14,23 @@ from ropewalk.factory import create, find
 
 Asked = Encoding | str | Mapping[str, Any] | None
 BY_CALL = ("dynamic", "longrope")  # rules that transformers settles anew in each call
+FOLDED = "folded"  # beside the options of an encoding whose basis is in the weights of its model
 Made = Encoding | dict[str, Encoding]
 
 
 def build(host: Host, asked: Asked, config: Any, options: dict[str, Any]) -> Made:
-    """The encoding of a host, or one for each type of its layers. `config` is that of the model as it came."""
+    """The encoding of a host, or one for each type of its layers. `config` is that of the model as it came.
+
+    One and the same for all types is an encoding for all layers: no model has to save it twice.
+    """
     types = host.layer_types
     if isinstance(asked, Mapping) and "name" not in asked:
         if set(asked) != set(types):
             wanted = ", ".join(map(repr, types)) or "no types of layers"
             raise ValueError(f"encodings by type of layers must be for {wanted}, got {', '.join(map(repr, asked))}")
+        given = list(asked.values())
+        if isinstance(given[0], Encoding) and all(each is given[0] for each in given):
+            return one(host, given[0], config, options, None)
         return {kind: one(host, asked[kind], config, options, kind) for kind in types}
     if asked is None and types:
         return {kind: one(host, None, config, options, kind) for kind in types}
@@ -39,8 +46,9 @@ def one(host: Host, asked: Asked, config: Any, options: dict[str, Any], kind: st
     elif asked is None:
         made = as_config(host, config, options, kind)
     else:
-        name, own = (asked, {}) if isinstance(asked, str) else (asked["name"], {**asked})
-        made = create(**{**defaults(host, name), **own, "name": name, **options})
+        said = {"name": asked} if isinstance(asked, str) else asked
+        name, own = said["name"], {key: value for key, value in said.items() if key != FOLDED}
+        made = create(**{**defaults(host, name), **own, **options})
     check(host, made)
     return made
 

@@ -1,8 +1,11 @@
 """The modules that take the place of a model's rotary embedding."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
@@ -18,13 +21,16 @@ STARTED = "_is_hf_initialized"  # by which transformers knows that it need not s
 class Positions(nn.Module):
     """Holds an encoding, or one for each type of layers, so that it trains, moves and is saved with the model.
 
-    host  The rotary embedding that was here.
+    host    The rotary embedding that was here.
+    folded  Whether the weights of q and k hold the basis of the encoding.
     """
 
-    def __init__(self, encoding: Encoding | dict[str, Encoding], host: nn.Module, count: int, config: Any) -> None:
+    def __init__(
+        self, encoding: Encoding | dict[str, Encoding], host: nn.Module, count: int, config: Any, *, folded: bool = False
+    ) -> None:
         super().__init__()
         self.encoding = nn.ModuleDict(encoding) if isinstance(encoding, dict) else encoding
-        self.host, self.count = host, count
+        self.host, self.count, self.folded = host, count, folded
         self.host_config = config
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -42,9 +48,11 @@ class Positions(nn.Module):
         """The encoding, or those of all types of layers."""
         return self.of(None) if isinstance(self.encoding, Encoding) else {kind: self.of(kind) for kind in self.encoding}
 
-    def carried(self, code: Code, positions: Tensor, encoding: Encoding) -> Carried:
+    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried:
         """The codes that a forward pass carries."""
-        return Carried(code, each_layer(code, self.count), positions, biased(encoding, code))
+        code = make()
+        learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
+        return Carried(code, each_layer(code, self.count), positions, biased(encoding, code), make if learned else None)
 
 
 class TextPositions(Positions):
@@ -55,7 +63,7 @@ class TextPositions(Positions):
         encoding = self.of(layer_type)
         if by_length(encoding):
             encoding = encoding.at(int(position_ids.max()) + 1)
-        return self.carried(encoding(position_ids), position_ids, encoding)
+        return self.carried(partial(encoding, position_ids), position_ids, encoding)
 
 
 class ImagePositions(Positions):
@@ -68,7 +76,7 @@ class ImagePositions(Positions):
         sizes = [n // p for n, p in zip(pixel_values.shape[-2:], patch, strict=True)]
         points = self._moved(encoding.grid(*sizes, device=pixel_values.device))
         prefix = 1 + config.num_register_tokens
-        return self.carried(encoding(points).prefixed(q=prefix, k=prefix), points, encoding)
+        return self.carried(lambda: encoding(points).prefixed(q=prefix, k=prefix), points, encoding)
 
     def _moved(self, points: Tensor) -> Tensor:
         """Positions as DINOv3 varies them in training."""

@@ -51,8 +51,8 @@ class Folding(nn.Module):
 def fold_into(model: Model) -> Model:
     """Fold the encoding of a model, for inference, in place. Returns the model.
 
-    It computes what it did, with RoPE-Mixed, which is as quick as RoPE. `uninstall` does not bring the projections back. A
-    model that cannot be folded is refused, and left as it was.
+    It computes what it did, with RoPE-Mixed, which is as quick as RoPE. From now on its weights go with this encoding alone:
+    `uninstall` and other encodings are refused. A model that cannot be folded is refused, and left as it was.
     """
     host = find(model)
     here = host.rotary
@@ -62,6 +62,7 @@ def fold_into(model: Model) -> Model:
     folding = Folding(host, here.encoding)
     fold_module(folding)
     folding.write()
+    here.folded = True
     remark(model)
     return model
 

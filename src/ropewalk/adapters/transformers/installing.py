@@ -8,10 +8,10 @@ from torch import nn
 
 from ropewalk.adapters.transformers import turning
 from ropewalk.adapters.transformers.building import Asked, Made, build
-from ropewalk.adapters.transformers.carrying import EAGER, FUSED, Begin, Choose
+from ropewalk.adapters.transformers.carrying import Begin, Choose
 from ropewalk.adapters.transformers.embedding import ImagePositions, Positions, TextPositions, by_length, started
 from ropewalk.adapters.transformers.families import Host, find
-from ropewalk.adapters.transformers.marking import marked, unmarked
+from ropewalk.adapters.transformers.marking import marked, ours, plain_config, says_folded
 from ropewalk.encoding import Encoding
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -27,21 +27,32 @@ def install(model: Model, encoding: Asked = None, **options: Any) -> Model:
               their number.
 
     What was installed before is replaced. The encoding's parameters are the model's from now on, in float32, and its
-    config says what to save it as (`config.ropewalk`), unless it is still what the config said.
+    config says what to save it as (`config.ropewalk`), unless it is still what the config said. A folded model takes no
+    encoding but the one that it has.
     """
     host = find(model)
     before = plain_config(host)
     made = build(host, encoding, before, options)
+    folded = _refuse_others(host, made) or says_folded(encoding)
     for part in [made] if isinstance(made, Encoding) else made.values():
         started(part)
-    uninstall(model)
+    _take_out(model)
     plain = encoding is None and not options
-    place(model, made, before, copy.deepcopy(before) if plain else marked(before, made))
+    config = copy.deepcopy(before) if plain else marked(before, made, folded=folded)
+    place(model, made, before, config, folded=folded)
     return model
 
 
 def uninstall(model: Model) -> Model:
-    """Give a model back what it had before `install`: its rotary embedding, its config, its attention. Returns the model."""
+    """Give a model back what it had before `install`: its rotary embedding, its config, its attention. Returns the model.
+
+    A model that was folded is refused: its own rotation is another one in the basis that its weights hold.
+    """
+    _refuse_others(find(model), None)
+    return _take_out(model)
+
+
+def _take_out(model: Model) -> Model:
     host = find(model)
     here = host.rotary
     if isinstance(here, Positions):
@@ -49,20 +60,32 @@ def uninstall(model: Model) -> Model:
             _unhook(module)
         config = plain_config(host)
         setattr(host.base, host.family.place, here.host)
-        _swap(model, host.config, config)
+        swap(model, host.config, config)
     return model
 
 
-def plain_config(host: Host) -> Any:
-    """The config of a model as it is now, without what `install` wrote; the very same one if nothing else has changed."""
+def _refuse_others(host: Host, made: Made | None) -> bool:
+    """Whether a model is folded; then refuse all but the encoding that it has. None is the model's own rotation."""
     here = host.rotary
-    if not isinstance(here, Positions):
-        return host.config
-    now, was = unmarked(host.config), here.host_config
-    if now._attn_implementation in (EAGER, FUSED):
-        now._attn_implementation = was._attn_implementation
-    same = now.to_dict() == was.to_dict() and now._attn_implementation == was._attn_implementation
-    return was if same else now
+    if not isinstance(here, Positions) or not here.folded:
+        return False
+    if not _same(here.own, made):
+        wanted = "the weights of q and k hold the basis of a folded encoding, and go with this alone and its parameters"
+        came = "the rotation of the model itself" if made is None else f"another one, {_named(made)}"
+        raise ValueError(f"{wanted}, {_named(here.own)}, got {came}: begin with the model as it was before it was folded")
+    return True
+
+
+def _named(made: Made) -> str:
+    return repr(made.name) if isinstance(made, Encoding) else "one for each type of layers"
+
+
+def _same(one: Made, other: Made | None) -> bool:
+    """Whether they have the same options and the same parameters."""
+    if not isinstance(one, Encoding) or not isinstance(other, Encoding) or one.config() != other.config():
+        return False
+    values = other.state_dict()
+    return all(torch.equal(value.cpu(), values[name].cpu()) for name, value in one.state_dict().items())
 
 
 def installed(model: nn.Module) -> Made | None:
@@ -73,26 +96,26 @@ def installed(model: nn.Module) -> Made | None:
 
 def remark(model: nn.Module) -> None:
     """Write the encoding that a model has now into its config."""
-    host, made = find(model), installed(model)
-    assert made is not None
-    config = marked(plain_config(host), made)
+    host = find(model)
+    here = host.rotary
+    assert isinstance(here, Positions)
+    config = marked(plain_config(host), here.own, folded=here.folded)
     config._attn_implementation = host.config._attn_implementation
-    _swap(model, host.config, config)
+    swap(model, host.config, config)
 
 
-def place(model: nn.Module, made: Made, before: Any, config: Any) -> None:
+def place(model: nn.Module, made: Made, before: Any, config: Any, *, folded: bool) -> None:
     """Put encodings in their place in a model that has none, and a config in the place of its own."""
     host = find(model)
     turning.teach(host.modelling)
     kind = TextPositions if host.family.axes == 1 else ImagePositions
     device = next(iter(host.base.parameters())).device
-    positions = kind(made, host.rotary, len(host.layers), before).train(host.base.training)
+    positions = kind(made, host.rotary, len(host.layers), before, folded=folded).train(host.base.training)
     setattr(host.base, host.family.place, positions if device.type == "meta" else positions.to(device))
-    _swap(model, host.config, config)
+    swap(model, host.config, config)
     _hook(host)
     if any(_biased(encoding) for encoding in ([made] if isinstance(made, Encoding) else made.values())):
-        eager = host.config._attn_implementation == "eager"
-        host.config._attn_implementation = EAGER if eager else FUSED
+        host.config._attn_implementation = ours(host.config._attn_implementation)
 
 
 def _hook(host: Host) -> None:
@@ -107,7 +130,7 @@ def _unhook(module: nn.Module) -> None:
         module._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
-def _swap(model: nn.Module, old: Any, new: Any) -> None:
+def swap(model: nn.Module, old: Any, new: Any) -> None:
     """Another config wherever a model has this one."""
     for module in model.modules():
         if not isinstance(module, Positions) and vars(module).get("config") is old:

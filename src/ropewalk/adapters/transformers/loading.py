@@ -5,30 +5,44 @@ put in place, and where transformers makes weights that no file has, encodings m
 name one are left alone.
 """
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.adapters.transformers.building import build
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
-from ropewalk.adapters.transformers.families import hosts
-from ropewalk.adapters.transformers.installing import place
-from ropewalk.adapters.transformers.marking import NAME, unmarked
+from ropewalk.adapters.transformers.families import Host, hosts
+from ropewalk.adapters.transformers.installing import place, swap
+from ropewalk.adapters.transformers.marking import NAME, says_folded, unmarked
 from ropewalk.encoding import Encoding
+
+GIVEN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # the configs that models were made from: their heads' too
 
 
 def finish(model: nn.Module) -> None:
     """Give a model that was just made from its config the encoding that this names."""
     config = getattr(model, "config", None)
-    host = next((host for host in hosts(model) if host.base is model), None)
-    if host is None or config is None or getattr(config, NAME, None) is None or isinstance(host.rotary, Positions):
+    if config is None or getattr(config, NAME, None) is None:
         return
+    for host in hosts(model):
+        if host.base is model and not isinstance(host.rotary, Positions):
+            _fill(host, config)
+        elif GIVEN.get(host.base) is config:
+            swap(model, config, host.config)
+
+
+def _fill(host: Host, config: Any) -> None:
+    """Give a model the encoding, and a config of its own: the one it was made from is somebody else's."""
     plain = unmarked(config)
     setattr(host.base, host.family.place, type(host.rotary)(plain))
-    place(model, build(host, config.ropewalk, plain, {}), plain, config)
+    made, folded = build(host, config.ropewalk, plain, {}), says_folded(config.ropewalk)
+    place(host.base, made, plain, copy.deepcopy(config), folded=folded)
+    GIVEN[host.base] = config
 
 
 def make(encoding: Encoding) -> None:

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
+from transformers.utils import logging
 
 from ropewalk.adapters.transformers.carrying import EAGER, FUSED, KEYWORD, Scored
 from ropewalk.attention import attend
+
+logger = logging.get_logger(__name__)
 
 
 def fused(
@@ -25,8 +28,10 @@ def fused(
     """Scaled-dot-product attention whose logits get what the encoding adds."""
     if options.get("softcap") is not None:
         raise ValueError(
-            f"logits with a bias cannot be capped here: use attn_implementation='eager', got {options['softcap']}"
+            f"logits with a bias cannot be capped here: use attn_implementation={EAGER!r}, got {options['softcap']}"
         )
+    if options.get("output_attentions", False):
+        logger.warning_once(f"attention {FUSED!r} returns no weights with output_attentions=True: {EAGER!r} does")
     code = scored(options).code(key.shape[2])
     out = attend(query, key, value, code, mask=attention_mask, scale=scaling, dropout=dropout, turned=True)
     return out.transpose(1, 2).contiguous(), None
