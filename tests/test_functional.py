@@ -1,6 +1,9 @@
 """q and k turned by given tables: against the formula in float64, `Rotation`, and functions of other libraries."""
 
+import inspect
+
 import pytest
+import timm
 import torch
 from timm.layers import RotaryEmbeddingCat as Axial
 from timm.layers import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed, apply_rot_embed, apply_rot_embed_cat
@@ -227,7 +230,55 @@ def test_in_place_is_for_inference():
     assert torch.equal(q, expected)
 
 
+def inference(*shape):
+    with torch.inference_mode():
+        return torch.ones(shape)
+
+
+UNWRITABLE = {
+    "expanded": (torch.ones(B, 1, N, D).expand(-1, KV, -1, -1), r"^k must have memory for each .*strides \(70, 0, 14, 1\)"),
+    "made for inference": (inference(B, KV, N, D), r"^k was made in torch.inference_mode\(\), outside of which"),
+}
+
+
+@pytest.mark.parametrize("why", UNWRITABLE)
+def test_what_cannot_be_turned_in_place_leaves_all_as_it_was(why):
+    """q comes first, and must not be turned when k is refused."""
+    (k, words), q, table = UNWRITABLE[why], normal(B, H, N, D, seed=0), normal(N, 7, seed=2)
+    before = q.clone()
+    with pytest.raises(ValueError, match=words):
+        apply_rotary_(q, k, table, table)
+    assert torch.equal(q, before)
+    with pytest.raises(ValueError, match=words.replace("k ", "q ")):
+        apply_rotary_(k, q, table, table)
+    assert torch.equal(q, before)
+    assert_close(apply_rotary(q, k, table, table)[1], formula(k, table, table))
+
+
+def test_a_step_that_nobody_takes_is_no_hindrance():
+    """A single sample and head may lie anywhere."""
+    x, table = normal(N, D, seed=0), normal(N, 7, seed=2)
+    expected = formula(x[None, None], table, table)
+    apply_rotary_(x.as_strided((1, 1, N, D), (0, 0, D, 1)), None, table, table)
+    assert_close(x, expected[0, 0])
+
+
+def test_tensors_of_inference_turn_in_place_where_they_were_made():
+    x, table = inference(B, KV, N, D), normal(N, 7, seed=2, dtype=torch.float32)
+    with torch.inference_mode():
+        apply_rotary_(x, None, table, table)
+    assert_close(x, formula(torch.ones(x.shape), table, table))
+
+
 # Compilers and transforms
+
+
+def test_compiled_in_place():
+    q, k, cos, sin = (x.detach() for x in given())
+    expected = apply_rotary(q, k, cos, sin)
+    torch.compile(apply_rotary_, fullgraph=True, backend="aot_eager")(q, k, cos, sin)
+    for x, y in zip((q, k), expected, strict=True):
+        assert_close(x, y)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -388,10 +439,23 @@ def test_flash_attn_to_its_end():
         assert torch.equal(mine, whole[3:])
 
 
+@pytest.mark.parametrize("offsets", [[0, -1], [8, 0]], ids=["before", "beyond"])
+def test_flash_attn_has_no_rows_beyond_its_own(offsets):
+    """Told in words where values are looked at; elsewhere the index is out of bounds, and never counts from the end."""
+    cos, sin, offsets = normal(12, 6, seed=0), normal(12, 6, seed=1), torch.tensor(offsets)
+    with pytest.raises(ValueError, match=rf"12 rows, got seqlen=5 and seqlen_offsets=\[{offsets[0]}, {offsets[1]}\]"):
+        tables.from_flash_attn(cos, sin, seqlen=5, seqlen_offsets=offsets)
+    compiled = torch.compile(tables.from_flash_attn, fullgraph=True, backend="eager")
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(cos, sin, seqlen=5, seqlen_offsets=offsets)
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_timm_axial(half):
+    if half and "rotate_half" not in inspect.signature(Axial).parameters:
+        pytest.skip(f"timm {timm.__version__} has axial tables of neighbours alone; those of halves came with 1.0.30")
     q, k = tokens()
-    rope = Axial(16, in_pixels=False, temperature=100.0, rotate_half=half).get_embed([3, 5])
+    rope = Axial(16, in_pixels=False, temperature=100.0, **({"rotate_half": True} if half else {})).get_embed([3, 5])
     ours = apply_rotary(q, k, *tables.from_timm(rope, half=half), interleaved=not half)
     assert_same(ours, [apply_rot_embed_cat(x, rope, half=half) for x in (q, k)], [q, k])
     sin, cos = rope.chunk(2, -1)

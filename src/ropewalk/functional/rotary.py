@@ -2,6 +2,7 @@
 
 from typing import overload
 
+import torch
 from torch import Tensor
 
 from ropewalk.encoding import flag, one_of
@@ -55,8 +56,10 @@ def apply_rotary_(
     layout: str = "bhnd",
     prefix: int = 0,
 ) -> None:
-    """As `apply_rotary`, where q and k lie, for inference: on CUDA without room for others."""
+    """As `apply_rotary`, where q and k lie, for inference: on CUDA without room for others. It turns both or none."""
     xs, cos, sin = _checked(q, k, cos, sin, interleaved, layout, prefix)
+    for name, x in zip("qk", xs, strict=False):
+        _check_memory(name, x)
     turn_(xs, cos, sin, interleaved, prefix)
 
 
@@ -104,6 +107,15 @@ def _check_tables(xs: list[Tensor], cos: Tensor, sin: Tensor, prefix: int) -> No
     heads = [x.shape[1] for x in xs]
     if cos.ndim == 4 and any(own % shape[1] for own in heads):
         raise ValueError(f"heads of cos and sin must divide those of q and k, {' and '.join(map(str, heads))}, {got}")
+
+
+def _check_memory(name: str, x: Tensor) -> None:
+    """Refuse what cannot be written to, before anything is."""
+    if any(size > 1 and step == 0 for size, step in zip(x.shape, x.stride(), strict=True)):
+        wanted = f"{name} must have memory for each of its entries to be turned in place; apply_rotary turns any"
+        raise ValueError(f"{wanted}; got {tuple(x.shape)} with strides {x.stride()}")
+    if not torch.compiler.is_compiling() and x.is_inference() and not torch.is_inference_mode_enabled():
+        raise ValueError(f"{name} was made in torch.inference_mode(), outside of which it cannot be turned in place")
 
 
 def _with_heads(table: Tensor) -> Tensor:

@@ -27,13 +27,13 @@ def from_flash_attn(cos: Tensor, sin: Tensor, *, seqlen: int | None = None, seql
     """Of flash-attn, for its `apply_rotary_emb`: half width already, (rows, P), a row for every place up to some length.
 
     seqlen          Rows for so many tokens: N of q and k. By default all that follow the offset.
-    seqlen_offsets  Where tokens begin: a number, or integers (B,) for each sample, with seqlen.
+    seqlen_offsets  Where tokens begin, 0 or more: a number, or integers (B,) for each sample, with seqlen.
 
     `interleaved` is the same word there, and False by default in both.
     """
     rows = _same_shape(cos, sin, (2,), "(rows, P)")[0]
     if isinstance(seqlen_offsets, Tensor):
-        return _gathered(cos, sin, seqlen, seqlen_offsets)
+        return _gathered(cos, sin, seqlen, seqlen_offsets, rows)
     end = rows if seqlen is None else seqlen_offsets + positive("seqlen", seqlen)
     if not 0 <= seqlen_offsets <= end <= rows:
         raise ValueError(f"cos and sin have {rows} rows, got seqlen={seqlen} and seqlen_offsets={seqlen_offsets}")
@@ -97,11 +97,14 @@ def _alike(one: Tensor, two: Tensor) -> bool:
     return torch.allclose(one, two, rtol=0, atol=16 * torch.finfo(one.dtype).eps)
 
 
-def _gathered(cos: Tensor, sin: Tensor, seqlen: int | None, offsets: Tensor) -> Tables:
+def _gathered(cos: Tensor, sin: Tensor, seqlen: int | None, offsets: Tensor, rows: int) -> Tables:
     if seqlen is None or offsets.ndim != 1 or offsets.is_floating_point():
         wanted = "seqlen_offsets for each sample must be integers (B,), with seqlen"
         raise ValueError(f"{wanted}, got {offsets.dtype} {tuple(offsets.shape)} and seqlen={seqlen}")
     places = offsets[:, None] + torch.arange(positive("seqlen", seqlen), device=offsets.device)
+    if readable(offsets) and ((places < 0) | (places >= rows)).any():
+        raise ValueError(f"cos and sin have {rows} rows, got seqlen={seqlen} and seqlen_offsets={offsets.tolist()}")
+    places = torch.where(places < 0, rows, places)  # no row from the end: out of bounds, as those beyond it
     return cos[places], sin[places]
 
 
