@@ -176,10 +176,35 @@ def test_only_the_kernel():
 def test_what_is_fixed_shares_the_rest():
     model = vit("liere", options=SMALL)
     other = export.fixed(model)
-    assert other.blocks is model.blocks
+    own = dict(model.named_parameters())
+    assert all(weight is own[name] for name, weight in other.named_parameters())
     assert model.encoding.name == "liere"
     assert not list(other.encoding.parameters())
     assert set(other.state_dict()) == {name for name in model.state_dict() if not name.startswith("encoding.")}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["rope", "string-cayley", "mixed"])
+def test_what_is_fixed_leaves_the_model_as_it_was(name, training):
+    """Also where the mode of a part is not that of the whole, and where the encoding stays what it is."""
+    model = vit(name, dropout=0.1) if name == "mixed" else lm(name)
+    model.train(training)
+    model.blocks[0].train(not training)
+    before = {name: module.training for name, module in model.named_modules()}
+    other = export.fixed(model)
+    assert {name: module.training for name, module in model.named_modules()} == before
+    assert not any(module.training for module in other.modules())
+
+
+def test_a_program_made_in_training_stays_as_it_was():
+    """Weights that are learned later would not go with constants that were made before."""
+    model = vit("swin-bias").train()  # whose code holds its very table
+    program, images = export.program(model), torch.randn(3, 1, 12, 20)
+    wanted = program.module()(images).clone()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(program.module()(images), wanted)
 
 
 def test_training_goes_on():

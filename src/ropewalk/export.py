@@ -33,9 +33,8 @@ def program(model: ViT | LM, *, size: Sequence[int] | None = None, length: int |
     An LM takes whole texts: tokens alone, no positions, cache or mask.
     """
     given, shapes = _images(model, size) if isinstance(model, ViT) else _texts(length)
-    strict = isinstance(model, ViT) and model.prefix is not None  # to all tracers but Dynamo, len() is a number
     with torch.no_grad():
-        made = torch.export.export(fixed(model, size=size, length=length), (given,), dynamic_shapes=(shapes,), strict=strict)
+        made = torch.export.export(fixed(model, size=size, length=length), (given,), dynamic_shapes=(shapes,))
     made.graph.eliminate_dead_code()  # of what `_filled` replaced: ONNX would want an operator for it
     made.graph_module.recompile()
     return made
@@ -54,13 +53,17 @@ def onnx(
 
 
 def fixed(model: ViT | LM, *, size: Sequence[int] | None = None, length: int | None = None) -> nn.Module:
-    """The model in evaluation mode, sharing all weights but those of its encoding, which become constants."""
-    encoding: nn.Module = model.encoding
+    """The model in evaluation mode, sharing all weights but those of its encoding, which become constants.
+
+    One that is in training is copied with its weights: those will not be the ones of these constants for long.
+    """
+    shared = [] if model.training else [*model.parameters(), *model.buffers()]
+    other = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+    encoding: nn.Module = other.encoding
     if isinstance(model, ViT):
-        encoding = Still(model.encoding, _grid(model, size))
-    elif _parts(model.encoding(torch.arange(1))):
-        encoding = Rows(model.encoding, length)
-    other = copy.deepcopy(model) if model.training else copy.copy(model)
+        encoding = Still(other.encoding, _grid(model, size))
+    elif _parts(other.encoding(torch.arange(1))):
+        encoding = Rows(other.encoding, length)
     other._modules = {**other._modules, "encoding": encoding}
     return other.eval()
 
