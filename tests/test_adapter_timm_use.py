@@ -7,7 +7,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.adapters.timm import fold_into, install, uninstall
-from test_adapter_timm import TURNING, close, host, images, results
+from test_adapter_timm import OLD, TURNING, close, host, images, knows, results
 
 # Sizes
 
@@ -86,6 +86,7 @@ def test_places_are_moved_in_training_alone():
     assert torch.equal(install(model.train(), "golden")(x), still)
 
 
+@pytest.mark.skipif(not knows("rope_shift_coords"), reason=OLD.format("rope_shift_coords"))
 def test_what_dinov3_moves_is_moved():
     """timm's module draws in the same order, one number an axis: the same seed gives the same tables."""
     model, x = host("dinov3", rope_shift_coords=0.2, rope_jitter_coords=1.3, rope_rescale_coords=2.0).train(), images()

@@ -6,10 +6,13 @@ import pytest
 import timm
 import torch
 
+from ropewalk.adapters.timm.rope import PLACING
 from ropewalk.lab.building import model_of
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import compare
 from ropewalk.lab.probes import patterns, probe, restored
+from ropewalk.lab.probes.costing import _bare
+from ropewalk.lab.probes.opening import opened
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.starting import begin
 from ropewalk.lab.train import train
@@ -75,7 +78,7 @@ def test_positions_are_taken_as_our_own_model_takes_them(trained):
     large = images(side=12)
     assert (model(large, resolution="rescale") - model(large)).abs().max() > 1e-4
     assert torch.equal(model(large, model.encoding.grid(6, 6, resolution="rescale")), model(large, resolution="rescale"))
-    assert model.host.rope.given is None
+    assert PLACING.now == ()
 
 
 def test_another_encoding_leaves_the_model_as_it_was(trained):
@@ -105,9 +108,20 @@ def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
     assert done.result()["validation_loss"] < plain.result()["validation_loss"]
 
 
+def test_cost_is_measured_beside_the_same_model(trained):
+    """All but the encoding is there: the table, too."""
+    run = opened(trained, "cpu")
+    own = {name: weight.shape for name, weight in run.model.named_parameters() if ".rope." not in name}
+    like = _bare(run)
+    assert {name: weight.shape for name, weight in like.named_parameters()} == own
+    assert "host.pos_embed" in own
+    assert (type(like.host), like.encoding.name, like.training) == (type(run.model.host), "none", False)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"registers": 4}, f"{VIT} has registers of its own, if any: registers must be 0, got 4"),
         ({"model": "timm:vit_smal"}, "timm has no model named 'vit_smal'; it has "),
         ({"model": "vit_small_patch16_224"}, "model must be none, for our own ViT, or timm:NAME"),
         (
@@ -119,3 +133,19 @@ def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
 def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
     with pytest.raises(Refusal, match=words):
         compare(["mixed"], replace(SMALL, **settings), tmp_path, seeds=[0], baseline="mixed")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drop_table": True}, "options must be the encoding's: .* the table stays, .*; mixed got drop_table"),
+        ({"rescale": 2.0, "shift": 0.1}, "settings of the run move patches; mixed got shift, rescale"),
+        ({"resolution": "rescale", "scale": 0.5}, "mixed got resolution$"),
+        ({"jitter": 1.5}, "mixed got jitter$"),
+        ({"tilt": 1.5}, "mixed has no option tilt"),
+    ],
+)
+def test_options_are_those_of_the_encoding(options, words):
+    """What `install` takes besides would change more, and not the model beside which the cost is measured."""
+    with pytest.raises((ValueError, TypeError), match=words):
+        model_of(replace(SMALL, encoding="mixed", options=options), **SHAPE)

@@ -38,8 +38,9 @@ class Config:
     fraction       The share of what is left that is trained on.
     length         Bytes of a window of text, from which each next one is to be found; None: images.
     keys           The share of windows of text that tell a key of five digits and ask for it later; None: none.
-    model          timm:NAME, a vision transformer of timm's, whose width, depth, heads and pooling are its own; None: our
-                   own, of the next ones.
+    model          timm:NAME, a vision transformer of timm's; None: our own. timm's takes patch, drop_path and dropout. Its
+                   width, depth, heads, ratio, pool and layer_scale are its own: those here, which recipes set, are not
+                   looked at. Its registers are too, and must be 0 here.
     patch          The side of a patch.
     kv_heads       Heads of keys and values, for text; None: as many as of queries.
     ratio          Of the perceptron's width to the model's.

@@ -1,6 +1,7 @@
 """Models of timm's in the lab: by name, with the encoding of a run installed, and with the face of our own ViT."""
 
 import copy
+import inspect
 from typing import Any
 
 import timm
@@ -13,6 +14,8 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 
 TIMM = "timm:"
+INSTALLED = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
+"""What `install` takes beside the options of an encoding."""
 
 
 class Hosted(nn.Module):
@@ -58,8 +61,7 @@ class Hosted(nn.Module):
 def hosted(config: Config, options: dict[str, Any], *, size: tuple[int, ...], channels: int, classes: int) -> Hosted:
     """The model that a run names, its weights drawn from the seed: the same ones for every encoding but for its own."""
     name = timm_name(config)
-    if len(size) != 2:
-        raise ValueError(f"{config.model} takes images of two axes, got a size of {' × '.join(map(str, size))}")
+    _check(config, options, size)
     made: dict[str, Any] = {"img_size": size, "patch_size": config.patch, "in_chans": channels, "num_classes": classes}
     torch.manual_seed(config.seed)
     drops: dict[str, Any] = {"drop_path_rate": config.drop_path, "drop_rate": config.dropout}
@@ -71,6 +73,17 @@ def hosted(config: Config, options: dict[str, Any], *, size: tuple[int, ...], ch
         ) from error
     torch.manual_seed(config.seed)
     return Hosted(install(host, config.encoding, **options))
+
+
+def _check(config: Config, options: dict[str, Any], size: tuple[int, ...]) -> None:
+    """Refuse what would change more than the encoding, or nothing."""
+    if len(size) != 2:
+        raise ValueError(f"{config.model} takes images of two axes, got a size of {' × '.join(map(str, size))}")
+    if config.registers:
+        raise ValueError(f"{config.model} has registers of its own, if any: registers must be 0, got {config.registers}")
+    if taken := [name for name in INSTALLED if name in options]:
+        wanted = "options must be the encoding's: in all runs the table stays, and settings of the run move patches"
+        raise ValueError(f"{wanted}; {config.encoding} got {', '.join(taken)}")
 
 
 def timm_name(config: Config) -> str:

@@ -34,7 +34,7 @@ class CodedModel(Swapped):
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: timm's, and those of the encoding."""
-        return cast(Any, super()).no_weight_decay() | {f"rope.{name}" for name in self.rope.no_weight_decay()}
+        return super().no_weight_decay() | {f"rope.{name}" for name in self.rope.no_weight_decay()}  # type: ignore[misc]
 
     def _placed(self, x: Tensor) -> tuple[Tensor, Tensor, Code]:
         """Patches (B N C) or (B rows columns C) with what the code adds to tokens, their places and the code."""
@@ -58,7 +58,7 @@ class CodedEva(CodedModel):
 
     def _pos_embed(self, x: Tensor) -> tuple[Tensor, tuple[Code, ...]]:
         x, positions, code = self._placed(x)
-        x, _ = cast(Any, super())._pos_embed(x)
+        x, _ = super()._pos_embed(x)  # type: ignore[misc]
         return self._kept(x, positions, code)
 
 
@@ -77,14 +77,14 @@ class CodedViT(CodedModel):
     def forward_features(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
         handed = self._hand(attn_mask)
         try:
-            return cast(Any, super()).forward_features(x, attn_mask=handed, is_causal=is_causal)
+            return super().forward_features(x, attn_mask=handed, is_causal=is_causal)  # type: ignore[misc]
         finally:
             PASSING.handed = None
 
     def forward_intermediates(self, x: Tensor, *args: Any, attn_mask: Any = None, **options: Any) -> Any:
         handed = self._hand(attn_mask)
         try:
-            return cast(Any, super()).forward_intermediates(x, *args, attn_mask=handed, **options)
+            return super().forward_intermediates(x, *args, attn_mask=handed, **options)  # type: ignore[misc]
         finally:
             PASSING.handed = None
 
@@ -94,7 +94,7 @@ class CodedViT(CodedModel):
 
     def _pos_embed(self, x: Tensor) -> Tensor:
         x, positions, code = self._placed(x)
-        x, codes = self._kept(cast(Any, super())._pos_embed(x), positions, code)
+        x, codes = self._kept(super()._pos_embed(x), positions, code)  # type: ignore[misc]
         if PASSING.handed is not None:
             PASSING.handed.codes = codes
         return x
@@ -104,7 +104,7 @@ class CodedBlock(Swapped):
     """A block of a plain ViT. timm does not save memory where there is a mask: here it does."""
 
     def forward(self, x: Tensor, attn_mask: Any = None, is_causal: bool = False) -> Tensor:
-        run = cast(Any, super()).forward
+        run = super().forward
         if isinstance(attn_mask, Handed) and attn_mask.checkpointing:
             return checkpoint(run, x, attn_mask=attn_mask, is_causal=is_causal)
         return run(x, attn_mask=attn_mask, is_causal=is_causal)

@@ -32,10 +32,32 @@ class Before:
 def before(model: Any) -> Before:
     """What is to be put back one day."""
     if isinstance(model, CodedModel):
+        _filled(model)
         _learned(model)
         return model.before
     table, grid = model.pos_embed, model.patch_embed.grid_size
     return Before(getattr(model, "rope", None), getattr(model, "rope_mixed", False), table, grid)
+
+
+def _filled(model: Any) -> None:
+    """A rotation that was set aside on the meta device is computed anew where the model has values by now."""
+    rope, device = model.before.rope, device_of(model)
+    if device.type == "meta":
+        return
+    if lost := _lost(model):
+        got = f"got none for {' and '.join(lost)}, set aside on the meta device"
+        raise ValueError(f"what is put back must have values, {got}: install an encoding after to_empty()")
+    if rope is not None and any(tensor.is_meta for tensor in (*rope.parameters(), *rope.buffers())):
+        rope.to_empty(device=device).init_non_persistent_buffers()
+
+
+def _lost(model: Any) -> list[str]:
+    """What nothing can compute: a table, and frequencies that are not those of the encoding."""
+    was, own = model.before, isinstance(model.rope.encoding, TimmMixed)
+    freqs = [] if was.rope is None or own else list(was.rope.parameters())
+    table = [] if was.table is None or model.pos_embed is not None else [was.table]
+    named = {"the table": table, "the frequencies": freqs}
+    return [name for name, tensors in named.items() if any(tensor.is_meta for tensor in tensors)]
 
 
 @torch.no_grad()

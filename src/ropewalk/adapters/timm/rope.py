@@ -1,5 +1,6 @@
 """What stands at `model.rope`: an encoding, the places of patches, and what moves these in training."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -47,6 +48,25 @@ class Moves:
         return p if self.rescale is None else places.rescale(p, self.rescale)
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where the patches of one `Rope` stand for a while."""
+
+    rope: "Rope"
+    positions: Tensor | None
+    resolution: str | None
+
+
+class Placing(threading.local):
+    """All that is placed just now, in each thread, the latest first."""
+
+    def __init__(self) -> None:
+        self.now: tuple[Placed, ...] = ()  # no default of the class: compilers of torch 2.9 would not look here again
+
+
+PLACING = Placing()
+
+
 class Rope(nn.Module):
     """An encoding with the methods that timm's models call on their `rope`.
 
@@ -57,27 +77,35 @@ class Rope(nn.Module):
     def __init__(self, encoding: Encoding, rule: Rule, moves: Moves, columns_first: bool | None = None) -> None:
         super().__init__()
         self.encoding, self.rule, self.moves, self.columns_first = encoding, rule, moves, columns_first
-        self.given: Tensor | None = None
         self.register_state_dict_post_hook(names.write)
         self.register_load_state_dict_pre_hook(names.read)
 
     @contextmanager
     def placed(self, positions: Tensor | None = None, resolution: str | None = None) -> Iterator[None]:
-        """For a while patches stand at these places, (N, 2) or (B, N, 2), or are spaced otherwise, and do not move."""
-        kept = self.given, self.rule, self.moves
-        self.given, self.moves = positions, Moves()
-        self.rule = self.rule if resolution is None else replace(self.rule, resolution=resolution)
+        """For a while, in this thread, patches stand at these places, (N, 2) or (B, N, 2), or are spaced otherwise.
+
+        They do not move then.
+        """
+        before = PLACING.now
+        PLACING.now = (Placed(self, positions, resolution), *before)
         try:
             yield
         finally:
-            self.given, self.rule, self.moves = kept
+            PLACING.now = before
 
     def positions(self, sizes: tuple[int, int], device: torch.device) -> Tensor:
         """The places of a grid of patches, (N, 2), or those that are given; in training, moved."""
-        if self.given is not None:
-            return self.given
+        for placed in PLACING.now:
+            if placed.rope is self:
+                return self._placed(placed, sizes, device)
         p = self.rule(self.encoding, sizes, device)
         return self.moves(p) if self.training else p
+
+    def _placed(self, placed: Placed, sizes: tuple[int, int], device: torch.device) -> Tensor:
+        if placed.positions is not None:
+            return placed.positions
+        rule = self.rule if placed.resolution is None else replace(self.rule, resolution=placed.resolution)
+        return rule(self.encoding, sizes, device)
 
     def codes(self, code: Code, prefix: int, depth: int) -> tuple[Code, ...]:
         """The code of each layer, for so many tokens more that have no place."""
@@ -89,6 +117,10 @@ class Rope(nn.Module):
 
     def update_feat_shape(self, feat_shape: Sequence[int]) -> None:
         """Nothing: places belong to the image."""
+
+    def init_non_persistent_buffers(self) -> None:
+        """Rebuild what the encoding does not save: for weights that were loaded into a model from the meta device."""
+        self.encoding.init_non_persistent_buffers()
 
     def no_weight_decay(self) -> set[str]:
         """Names of the encoding's parameters, all of which weight decay would spoil."""

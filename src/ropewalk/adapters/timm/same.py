@@ -47,14 +47,15 @@ def _axial(rope: RotaryEmbeddingCat, host: Host) -> Own:
     reference = None if rope.ref_feat_shape is None else (rope.ref_feat_shape[0], rope.ref_feat_shape[1])
     shape = host.shape | {"layers": None, "size": reference or host.grid}
     variant = {"xy": "heo", "ij": "eva"}[rope.grid_indexing]
-    encoding = create("axial", variant=variant, base=float(rope.temperature), interleaved=not rope.rotate_half, **shape)
+    half = bool(getattr(rope, "rotate_half", False))  # since timm 1.0.30
+    encoding = create("axial", variant=variant, base=float(rope.temperature), interleaved=not half, **shape)
     return Own(encoding, Rule(offset=rope.grid_offset, reference=reference))
 
 
 def _mixed(rope: RotaryEmbeddingMixed, host: Host) -> Own:
     kind = TimmMixed if rope.grid_indexing == "xy" else TimmMixedRowsFirst
     with torch.random.fork_rng(devices=[]):  # what it draws at its start is not kept
-        encoding = kind(**host.shape)
+        encoding = kind(**host.shape).to(rope.freqs.device)
     with torch.no_grad():
         encoding.freqs.copy_(rope.freqs)
     return Own(encoding.requires_grad_(rope.freqs.requires_grad))
