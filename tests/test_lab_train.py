@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,27 @@ def test_a_run_writes_down_what_it_did(whole):
     assert found["validation_accuracy"] == records[-1]["validation_accuracy"]
     assert found["encoding_parameters"] == sum(p.numel() for p in encoding_of(whole))
     assert json.loads((whole.path / "environment.json").read_text())["processes"] == 1
+
+
+def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
+    """A compiler that is wrong in evaluation changes no result, and is told of; one that is right is not."""
+
+    def compiled(model, wrong, **options):
+        def call(*args, **given):
+            out = model._call_impl(*args, **given)
+            return out if model.training or not wrong else 9 * out.flip(1)
+
+        model._compiled_call_impl = call
+
+    plain = replace(SMALL, epochs=1, ema=None)
+    wanted = result(train(plain, tmp_path / "plain"))
+    for wrong in (False, True):
+        monkeypatch.setattr(torch.nn.Module, "compile", lambda model, wrong=wrong, **options: compiled(model, wrong))
+        with warnings.catch_warnings(record=True) as told_of:
+            warnings.simplefilter("always")
+            run = train(replace(plain, compile=True), tmp_path / str(wrong))
+        assert result(run) == wanted
+        assert any("not to be trusted" in str(each.message) for each in told_of) is wrong
 
 
 def encoding_of(run):

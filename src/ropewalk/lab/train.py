@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import same
-from ropewalk.lab.diagnosis import broken, looking
+from ropewalk.lab.diagnosis import broken, doubt, looking, uncompiled
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
@@ -240,8 +240,12 @@ class Trainer:
             self.run.cut(self.step)
 
     def finish(self) -> None:
-        """Test, once, and write down what the run came to."""
-        result = named("test", self.scores("test")) | self.validated()
+        """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
+        compiled = self.validated()["validation_loss"] if self.config.compile else None
+        with uncompiled(self.plain):
+            result = named("test", self.scores("test")) | self.validated()
+        if compiled is not None:
+            doubt(compiled, result["validation_loss"])
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
