@@ -64,7 +64,7 @@ def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
     def compiled(model, wrong, **options):
         def call(*args, **given):
             out = model._call_impl(*args, **given)
-            return out if model.training or not wrong else 9 * out.flip(1)
+            return out if model.training or not wrong else out + torch.arange(10)
 
         model._compiled_call_impl = call
 
