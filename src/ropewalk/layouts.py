@@ -25,14 +25,16 @@ from torch import Tensor
 from ropewalk.encoding import one_of, positive
 
 # What holds rows of q and k, and how many heads that makes.
-_FUSED = "(heads + 2 kv_heads)"
-_PROJECTIONS = {"q_proj": "heads", "wq": "heads", "k_proj": "kv_heads", "wk": "kv_heads", "qkv_proj": _FUSED, "wqkv": _FUSED}
+_FUSED, _BY_HEAD = "(heads + 2 kv_heads)", "3 heads"
+_PROJECTIONS = dict.fromkeys(("q_proj", "wq"), "heads") | dict.fromkeys(("k_proj", "wk"), "kv_heads")
+_PROJECTIONS |= dict.fromkeys(("qkv_proj", "wqkv", "qkv"), _FUSED) | {"query_key_value": _BY_HEAD}
+_BIASES = {"q_bias": "heads", "k_bias": "kv_heads"}
 _NORMS = dict.fromkeys(("q_norm", "q_layernorm", "q_layer_norm", "query_layernorm"), "heads")
 _NORMS |= dict.fromkeys(("k_norm", "k_layernorm", "k_layer_norm", "key_layernorm"), "kv_heads")
 _LATENT = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "wq_a", "wq_b", "wkv_a", "wkv_b"}
 _OUTPUT = {"q_proj": "o_proj", "wq": "wo"}
 
-_NAME = re.compile(rf"((?:.*\.)?)({'|'.join(_PROJECTIONS | _NORMS)})\.(.+)")
+_NAME = re.compile(rf"((?:.*\.)?)(?:({'|'.join(_PROJECTIONS | _NORMS)})\.(.+)|({'|'.join(_BIASES)}))")
 _BY_ROW = re.compile(r"(base_layer\.|norms\.\d+\.)?(weight|bias)|(lora_B|lora_magnitude_vector)(\..+)?")
 
 
@@ -59,19 +61,20 @@ def convert(
     heads: int | None = None,
     kv_heads: int | None = None,
 ) -> dict[str, Tensor]:
-    """The state dict of a Llama-type model, or of its LoRA adapters, in the layout `to`: "interleaved" or "half-split".
+    """The state dict of a rotary model, or of its LoRA adapters, in the layout `to`: "interleaved" or "half-split".
 
-    It reorders q_proj and k_proj (transformers), wq and wk (Meta), the gains and biases of norms of q and k, and of
-    qkv_proj and wqkv the rows of q and k, which come first. Everything else stays the same object. Quantised weights and
-    multi-head latent attention (DeepSeek) are refused.
+    It reorders q_proj and k_proj (transformers), wq and wk (Meta), the gains and biases of norms of q and k, of qkv_proj,
+    wqkv and timm's qkv the rows of q and k, which come first, EVA's q_bias and k_bias, and of query_key_value those of
+    each head, as GPT-NeoX has it. Everything else stays the same object. Quantised weights and multi-head latent attention
+    (DeepSeek) are refused.
 
     Beware: all such entries are taken for heads of this head_dim. Of a model of text and images, pass the part that turns.
-    InternLM2's wqkv goes by groups of heads, and nothing tells it from one that goes q, k, v.
+    InternLM2's wqkv goes by groups of heads and ChatGLM's query_key_value by q, k, v: nothing tells them from those above.
 
     heads, kv_heads   Needed where q, k and v are fused; elsewhere a check of the rows. kv_heads defaults to heads.
     """
     order, counts = _order(one_of("to", to, ("interleaved", "half-split")), head_dim, rotary_dim), _counts(heads, kv_heads)
-    found = {name: match.groups() for name in state if (match := _NAME.fullmatch(name))}
+    found = {name: _parts(match) for name in state if (match := _NAME.fullmatch(name))}
     for name in state:
         if _LATENT.intersection(name.split(".")):
             raise ValueError(f"{name} is of multi-head latent attention (MLA), whose rotary channels lie elsewhere")
@@ -88,19 +91,25 @@ def convert(
     return new
 
 
+def _parts(match: re.Match[str]) -> tuple[str, str, str]:
+    """Where a module is, its name, and that of its entry; a bias that a model keeps beside its projection is its own."""
+    path, module, entry, bias = match.groups()
+    return (path, bias, "bias") if module is None else (path, module, entry)
+
+
 def _counts(heads: int | None, kv_heads: int | None) -> dict[str, int]:
     k = None if kv_heads is None else positive("kv_heads", kv_heads)
     q = None if heads is None else positive("heads", heads)
     if k and (not q or q % k):
         raise ValueError(f"heads must be a multiple of kv_heads, got heads={q} and kv_heads={k}")
-    return {"heads": q, "kv_heads": k or q, _FUSED: q + 2 * (k or q)} if q else {}
+    return {"heads": q, "kv_heads": k or q, _FUSED: q + 2 * (k or q), _BY_HEAD: 3 * q} if q else {}
 
 
 def _converted(name: str, x: Tensor, module: str, entry: str, order: Tensor, counts: dict[str, int]) -> Tensor:
     if not _BY_ROW.fullmatch(entry):
         reason = f"of {module}, only weights, biases and LoRA that are not quantised can"
         raise ValueError(f"{name} cannot be reordered: {reason}; dequantise it first")
-    unit, norm = (_PROJECTIONS | _NORMS)[module], module in _NORMS
+    unit, norm = (_PROJECTIONS | _NORMS | _BIASES)[module], module in _NORMS
     head_dim, axis = len(order), -1 if norm else 0  # Cohere's gains are (heads, head_dim)
     rows = _checked(name, x, head_dim, axis).shape[axis]
     if unit == _FUSED and not counts:
@@ -108,6 +117,13 @@ def _converted(name: str, x: Tensor, module: str, entry: str, order: Tensor, cou
     if counts and rows != counts[unit] * head_dim and not (norm and rows == head_dim):
         wanted = f"{unit} · head_dim = {counts[unit]} · {head_dim} rows"
         raise ValueError(f"{name} must have {wanted}, got shape {tuple(x.shape)}")
+    if unit == _BY_HEAD:
+        if rows % (3 * head_dim):
+            wanted = f"3 · head_dim = {3 * head_dim}, q, k and v of each head"
+            raise ValueError(f"rows of {name} must be a multiple of {wanted}, got shape {tuple(x.shape)}")
+        q, k, v = x.unflatten(0, (-1, 3, head_dim)).unbind(1)
+        q, k = (_permuted(each, order, 1) for each in (q, k))
+        return torch.stack([q, k, v], 1).flatten(0, 2)
     if unit != _FUSED:
         return _permuted(x, order, axis)
     v = counts["kv_heads"] * head_dim
