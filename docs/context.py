@@ -58,12 +58,11 @@ def curve(some: Sequence[Mapping[str, Any]], rule: str | None = None, factor: in
 
 
 def keys(some: Sequence[Mapping[str, Any]], rule: str | None = None) -> dict[int, str]:
-    """The share of digits that are found, by the length of the text; with one seed alone it is marked."""
+    """The share of digits that are found, by the length of the text."""
     at: dict[int, list[float]] = {}
     for row in (row for run in some for row in run["passkey"] if row["rule"] == rule):
         at.setdefault(row["length"], []).append(row["digits"])
-    alone = sum(any(row["rule"] == rule for row in run["passkey"]) for run in some) == 1
-    return {length: f"{math.fsum(x) / len(x):.0%}".replace("%", " %") + "¹" * alone for length, x in at.items()}
+    return {length: f"{math.fsum(x) / len(x):.0%}".replace("%", " %") for length, x in at.items()}
 
 
 def machine() -> str:

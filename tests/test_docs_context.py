@@ -31,9 +31,8 @@ def bits(label, rule, to, factor=None, *, tuned=False):
 def test_tables_say_what_was_found():
     far = cells(context.encodings())
     assert far["alibi"]["to 8,192"] == f"{bits('alibi', None, 8192):.2f}"
-    assert far["rope"]["test"].startswith("1.679 ± ")
-    assert far["rope"]["keys in 512"].endswith("¹")
-    assert not far["alibi"]["keys in 512"].endswith("¹")
+    assert far["rope"]["test"].startswith("1.680 ± ")
+    assert far["rope"]["keys in 512"] == "100 %"
     for factor in (2, 4, 8, 16):
         rows = cells(context.extended())
         assert rows["yarn"][f"to {512 * factor:,}"] == f"{bits('rope', 'yarn', 512 * factor, factor):.2f}"
@@ -48,8 +47,8 @@ def test_what_the_page_says_is_so():
         yarn, *others = (bits("rope", rule, end, factor) for rule in ("yarn", "linear", "ntk-aware"))
         assert yarn < min(others) - 0.2
     assert bits("rope", "yarn", 2048, 4) - bits("rope", None, 512) < 0.015
-    assert bits("rope", "yarn", 8192, 16) - bits("rope", None, 512) == pytest.approx(0.19, abs=0.01)
-    assert bits("rope", "yarn-article", 8192, 16) - bits("rope", "yarn", 8192, 16) == pytest.approx(0.3, abs=0.02)
+    assert bits("rope", "yarn", 8192, 16) - bits("rope", None, 512) == pytest.approx(0.24, abs=0.01)
+    assert bits("rope", "yarn-article", 8192, 16) - bits("rope", "yarn", 8192, 16) == pytest.approx(0.26, abs=0.005)
     assert abs(bits("rope", "yarn", 2048, 4) - bits("rope", "llama3", 2048, 4)) < 0.01
     for label in ("alibi", 'chain:parts=[{"name": "rope"}, {"name": "alibi"}]'):
         assert bits(label, None, 8192) < bits(label, None, 512)
