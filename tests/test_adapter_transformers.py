@@ -258,3 +258,38 @@ def test_what_cannot_be_used_is_refused():
         install(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="have 2 axes, got axes=1"):
         install(dinov3(), rw.create("rope", head_dim=16))
+
+
+@pytest.mark.parametrize("build", [*DECODERS, dinov3], ids=lambda build: build.__name__)
+def test_what_turns_all_layers_alike_needs_no_hooks(build):
+    model = build()
+
+    def hooks(_=None):
+        return sum(len(module._forward_pre_hooks) for module in model.modules())
+
+    assert not hooks()
+    assert not hooks(install(model))
+    install(model, "mixed")
+    assert hooks() == LAYERS + 1
+    assert not hooks(install(model))
+    if build is not dinov3:
+        install(model, "alibi")
+        assert hooks() == LAYERS + 1
+
+
+def test_attention_of_ours_for_what_adds_nothing():
+    """Asked for by name, before or after: it finds what it needs, or says what it lacks."""
+    tokens, model = words(2, 9), llama(attn_implementation="ropewalk")
+    with torch.no_grad():
+        torch.testing.assert_close(install(model)(tokens).logits, llama_like(model)(tokens).logits, **SMALL)
+    other = install(llama())
+    other.set_attn_implementation("ropewalk")
+    with pytest.raises(TypeError, match="for a model with an encoding that adds to the logits"):
+        other(tokens)
+
+
+def llama_like(model):
+    """Plain, with the same weights."""
+    plain = llama()
+    plain.load_state_dict(model.state_dict())
+    return plain

@@ -409,7 +409,9 @@ def test_refused_latent_attention(module):
     ],
 )
 def test_refused_without_projections(state, words):
-    with pytest.raises(ValueError, match=f"state must hold one of q_proj, wq, k_proj, wk, qkv_proj, wqkv, qkv, query_key_value, {words}"):
+    with pytest.raises(
+        ValueError, match=f"state must hold one of q_proj, wq, k_proj, wk, qkv_proj, wqkv, qkv, query_key_value, {words}"
+    ):
         convert(state, head_dim=HEAD_DIM, to="interleaved")
 
 

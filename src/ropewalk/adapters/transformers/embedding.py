@@ -23,6 +23,7 @@ class Positions(nn.Module):
 
     host    The rotary embedding that was here.
     folded  Whether the weights of q and k hold the basis of the encoding.
+    light   Whether all layers turn alike by what nobody learns, so that a code alone goes through the model, without hooks.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Positions(nn.Module):
     ) -> None:
         super().__init__()
         self.encoding = nn.ModuleDict(encoding) if isinstance(encoding, dict) else encoding
-        self.host, self.count, self.folded = host, count, folded
+        self.host, self.count, self.folded, self.light = host, count, folded, False
         self.host_config = config
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -48,9 +49,11 @@ class Positions(nn.Module):
         """The encoding, or those of all types of layers."""
         return self.of(None) if isinstance(self.encoding, Encoding) else {kind: self.of(kind) for kind in self.encoding}
 
-    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried:
-        """The codes that a forward pass carries."""
+    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried | tuple[Code, Code]:
+        """The codes that a forward pass carries, in the place of cosines and sines."""
         code = make()
+        if self.light:
+            return code, code
         learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
         return Carried(code, each_layer(code, self.count), positions, biased(encoding, code), make if learned else None)
 
@@ -58,7 +61,7 @@ class Positions(nn.Module):
 class TextPositions(Positions):
     """For texts: called as the rotary embedding of a decoder."""
 
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Carried:
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Carried | tuple[Code, Code]:
         """The codes for tokens at (B N) or (1 N) positions."""
         encoding = self.of(layer_type)
         if by_length(encoding):
@@ -69,7 +72,7 @@ class TextPositions(Positions):
 class ImagePositions(Positions):
     """For images: called as the rotary embedding of DINOv3, whose class and register tokens have no position."""
 
-    def forward(self, pixel_values: Tensor) -> Carried:
+    def forward(self, pixel_values: Tensor) -> Carried | tuple[Code, Code]:
         """The codes for the patches of images (B C H W)."""
         config, encoding = self.host_config, self.of(None)
         patch = pair(config.patch_size)

@@ -8,10 +8,11 @@ from torch import nn
 
 from ropewalk.adapters.transformers import turning
 from ropewalk.adapters.transformers.building import Asked, Made, build
-from ropewalk.adapters.transformers.carrying import Begin, Choose
+from ropewalk.adapters.transformers.carrying import EAGER, FUSED, Begin, Choose
 from ropewalk.adapters.transformers.embedding import ImagePositions, Positions, TextPositions, by_length, started
 from ropewalk.adapters.transformers.families import Host, find
 from ropewalk.adapters.transformers.marking import marked, ours, plain_config, says_folded
+from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -34,7 +35,7 @@ def install(model: Model, encoding: Asked = None, **options: Any) -> Model:
     before = plain_config(host)
     made = build(host, encoding, before, options)
     folded = _refuse_others(host, made) or says_folded(encoding)
-    for part in [made] if isinstance(made, Encoding) else made.values():
+    for part in _each(made):
         started(part)
     _take_out(model)
     plain = encoding is None and not options
@@ -102,6 +103,7 @@ def remark(model: nn.Module) -> None:
     config = marked(plain_config(host), here.own, folded=here.folded)
     config._attn_implementation = host.config._attn_implementation
     swap(model, host.config, config)
+    _hook(host, here)
 
 
 def place(model: nn.Module, made: Made, before: Any, config: Any, *, folded: bool) -> None:
@@ -113,12 +115,22 @@ def place(model: nn.Module, made: Made, before: Any, config: Any, *, folded: boo
     positions = kind(made, host.rotary, len(host.layers), before, folded=folded).train(host.base.training)
     setattr(host.base, host.family.place, positions if device.type == "meta" else positions.to(device))
     swap(model, host.config, config)
-    _hook(host)
-    if any(_biased(encoding) for encoding in ([made] if isinstance(made, Encoding) else made.values())):
+    if any(_code(encoding).biased for encoding in _each(made)):
         host.config._attn_implementation = ours(host.config._attn_implementation)
+    _hook(host, positions)
 
 
-def _hook(host: Host) -> None:
+def _each(made: Made) -> list[Encoding]:
+    return [made] if isinstance(made, Encoding) else list(made.values())
+
+
+def _hook(host: Host, positions: Positions) -> None:
+    """Hooks where layers need more than one code for all of them."""
+    for module in (*host.attentions, *host.layers[:1]):
+        _unhook(module)
+    positions.light = host.config._attn_implementation not in (EAGER, FUSED) and all(map(_light, _each(positions.own)))
+    if positions.light:
+        return
     host.layers[0].register_forward_pre_hook(Begin(), with_kwargs=True)
     for layer, attention in enumerate(host.attentions):
         attention.register_forward_pre_hook(Choose(layer), with_kwargs=True)
@@ -137,8 +149,13 @@ def swap(model: nn.Module, old: Any, new: Any) -> None:
             module.config = new
 
 
-def _biased(encoding: Encoding) -> bool:
-    """Whether it adds to the logits."""
+def _light(encoding: Encoding) -> bool:
+    """Whether it turns q and k of all layers alike, and does nothing else."""
+    return isinstance(_code(encoding), Rotary) and encoding.layers is None and next(encoding.parameters(), None) is None
+
+
+def _code(encoding: Encoding) -> Code:
+    """The code of one token."""
     whole = encoding.at(1) if by_length(encoding) else encoding
     with torch.no_grad():
-        return whole(whole.grid(*[1] * whole.axes)).biased
+        return whole(whole.grid(*[1] * whole.axes))

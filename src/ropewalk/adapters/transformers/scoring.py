@@ -51,7 +51,7 @@ def scored(options: dict[str, Any]) -> Scored:
     """What the hook of an attention layer has left for its attention function."""
     found = options.pop(KEYWORD, None)
     if not isinstance(found, Scored):
-        wanted = "a model with an encoding of ropewalk (install)"
+        wanted = "a model with an encoding that adds to the logits, or that was installed into a model with this attention"
         raise TypeError(f"the attention functions {FUSED!r} and {EAGER!r} are for {wanted}, got one without")
     return found
 
