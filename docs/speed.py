@@ -13,6 +13,7 @@ from ropewalk.lab.plots import THEMES, cost
 
 RESULTS = Path(__file__).parent.parent / "results" / "kernels-h200.json"
 CPU = RESULTS.with_name("rotate-cpu.json")
+HOSTS = RESULTS.with_name("hosts-h200.json")
 ABSENT = "*No figures are here yet: `results/{name}` is missing, or has none of these rows.*"
 # What a column of the page is called, and how its figures are written.
 COLUMNS = {
@@ -58,7 +59,7 @@ def _where(found: dict[str, Any] | None) -> str:
     if found is None:
         return _absent()
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    whole = "" if found["finished"] else " The run was stopped before its end: rows are missing."
+    whole = "" if found.get("finished", True) else " The run was stopped before its end: rows are missing."
     return f"Measured on one {found['machine']['device']}, {found['date']}, with {versions}.{whole}"
 
 
@@ -102,12 +103,27 @@ def folded() -> str:
     return "\n\n".join(parts) or ABSENT.format(name="folded-inference-*.json")
 
 
+def hosts() -> str:
+    """Models of others with their own rotation and with ours."""
+    found = document(HOSTS)
+    if found is None:
+        return ABSENT.format(name=HOSTS.name)
+    head = ["", "", "theirs, ms", "ours, ms", "ours over theirs", "half of the rounds"]
+    lines = [
+        [row["what"], row["mode"], *(f"{row[key]:.3g}" for key in ("host ms", "ours ms")), f"{row['ours over host']:.2f}",
+         f"{row['ratio, first quarter']:.2f} to {row['ratio, third quarter']:.2f}"]
+        for row in found["rows"]
+    ]  # fmt: skip
+    return f"{tables.table(head, lines)}\n\n{_where(found)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed-machine": machine,
     "speed-ops": ops,
     "speed-lengths": lengths,
     "speed-steps": steps,
     "speed-cpu": cpu,
+    "speed-hosts": hosts,
     "folded": folded,
 }
 
