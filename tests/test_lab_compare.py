@@ -566,10 +566,14 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_trained(tmp_pat
 
 def test_a_span_is_for_all_that_turn_or_for_none(tmp_path, trained):
     base = replace(BASE, span=4.0)
-    found = again(tmp_path, ["mixed", "axial:learned=true"], base)
+    chain = ("chain", {"parts": [{"name": "mixed"}, {"name": "learned-ape"}]})
+    found = again(tmp_path, ["mixed", "axial:learned=true", chain], base)
     assert {found.config(each).span for each in found.members} == {4.0}
     with pytest.raises(Refusal, match=r"has no option that gives it the span of 4\.0 that all have"):
-        again(tmp_path, [("chain", {"parts": [{"name": "mixed"}, {"name": "learned-ape"}]})], base)
+        again(tmp_path, ["comrope-ld:std=0.0,block=4"], base)
+    given = ("chain", {"parts": [{"name": "mixed", "scale": 2.0}, {"name": "learned-ape"}]})
+    with pytest.raises(Refusal, match=r"a span of 4\.0 for all encodings decides scale, which was given too"):
+        again(tmp_path, [given], base)
 
 
 def test_the_test_set_is_not_read_to_check(tmp_path, trained, monkeypatch):
