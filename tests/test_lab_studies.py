@@ -67,7 +67,7 @@ def test_a_row_is_made_alone_and_written_down_once(tmp_path, capsys):
         ("spherical", 1, "screening"),
     ]
     (found,) = (Run.at(each) for each in (tmp_path / "runs").iterdir() if each.name.startswith("spherical-"))
-    assert lines[1]["test_accuracy"] == pytest.approx(found.result()["test_accuracy"], rel=1e-5)
+    assert lines[1]["test_accuracy"] == pytest.approx(found.result()["test_accuracy"], rel=1e-4)
     assert lines[1]["encoding"]["scale"] != 1.0
     assert lines[1]["encoding"]["name"] == "spherical"
     assert len(lines[1]["curve"]) == lines[1]["epochs"] == 1
