@@ -25,6 +25,11 @@ class Circle:
         """As complex numbers."""
         return torch.complex(self.cos, self.sin)
 
+    @functools.cached_property
+    def whole(self) -> tuple[Tensor, Tensor]:
+        """For half-split channels: (cos, cos), and (-sin, sin) for the channels that stand across."""
+        return torch.cat([self.cos, self.cos], dim=-1), torch.cat([-self.sin, self.sin], dim=-1)
+
     def stretched(self, gain: Tensor | None) -> "Circle":
         if gain is None:
             return self
@@ -43,12 +48,37 @@ KEPT: WeakIdKeyDictionary = WeakIdKeyDictionary()
 """Circles of angles on a CPU that do not learn, with the version of the angles: a code may serve many layers."""
 
 
+FEW = 1 << 16
+"""Entries of q that are few."""
+
+
 def rotate_reference(
     xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
 ) -> list[Tensor]:
+    if not interleaved and few(xs, angles, gains, prefixes):
+        return few_halves(xs, circle(angles[0]))
     first = circle(angles[0])
     circles = [first if angle is angles[0] else circle(angle) for angle in angles]
     return [rotate_one(*args, interleaved) for args in zip(xs, circles, gains, prefixes, strict=True)]
+
+
+def few(xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], prefixes: list[int]) -> bool:
+    """Whether nothing learns and so little turns, all of it by the same angles, that calls take longer than arithmetic."""
+    x, angle = xs[0], angles[0]
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not bare(*xs, angle) or x.numel() > FEW:
+        return False
+    if angles[-1] is not angle or 2 * angle.shape[-1] != x.shape[-1] or angle.shape[-3] != 1 or any(prefixes):
+        return False
+    alike = all(y.dtype is x.dtype and y.shape[0] == x.shape[0] and y.shape[2:] == x.shape[2:] for y in xs[1:])
+    return alike and all(gain is None for gain in gains) and not learning(*xs, angle)
+
+
+def few_halves(xs: list[Tensor], point: Circle) -> list[Tensor]:
+    """All of them together, in as few calls as there can be."""
+    both, (along, across) = torch.cat(xs, dim=1), point.whole
+    wide = both.to(torch.promote_types(both.dtype, along.dtype))
+    turned = torch.addcmul(wide * along, wide.roll(wide.shape[-1] // 2, -1), across).to(both.dtype)
+    return list(turned.split_with_sizes([x.shape[1] for x in xs], 1))
 
 
 def circle(angle: Tensor) -> Circle:
@@ -91,14 +121,14 @@ def halves(x: Tensor, point: Circle, dtype: torch.dtype) -> Tensor:
     cos, sin, (a, b) = point.cos, point.sin, x.chunk(2, dim=-1)
     if bare(x, cos) and not learning(x, cos):
         return halves_at_once(a, b, cos, sin, torch.empty_like(x)).to(dtype)
-    return torch.cat([torch.addcmul(a * cos, b, -sin).to(dtype), torch.addcmul(a * sin, b, cos).to(dtype)], dim=-1)
+    return torch.cat([torch.addcmul(a * cos, b, -sin).to(dtype), torch.addcmul(b * cos, a, sin).to(dtype)], dim=-1)
 
 
 def halves_at_once(a: Tensor, b: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> Tensor:
     """The same where nothing learns: each half is written where it stays."""
     first, second = out.chunk(2, dim=-1)
     torch.mul(a, cos, out=first).addcmul_(b, sin, value=-1)
-    torch.mul(a, sin, out=second).addcmul_(b, cos)
+    torch.mul(b, cos, out=second).addcmul_(a, sin)
     return out
 
 
