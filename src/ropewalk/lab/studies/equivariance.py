@@ -86,3 +86,17 @@ EQUIVARIANCE = Study(
         "fifth": Part("A fifth of the data.", FEWER, seeds=(0, 1, 2), settings={"fraction": 0.2, "epochs": 5 * LONG}),
     },
 )
+
+IMAGENETTE = Study(
+    name="equivariance-imagenette",
+    question="Is it the same with larger images?",
+    base=replace(BASE, data="data/imagenette160", size=(160, 160), patch=16, batch=256),
+    encodings=ENCODINGS,
+    parts={
+        "imagenette": Part(
+            "Ten classes of photographs at 160 pixels.",
+            ("learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "comrope-ld-8"),
+            seeds=(0, 1, 2),
+        )
+    },
+)
