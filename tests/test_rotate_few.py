@@ -92,6 +92,15 @@ def test_else_it_is_not_taken(what, taken):
     assert taken == []
 
 
+@pytest.mark.parametrize("short", ["angles", "gains", "prefixes"])
+def test_lists_must_have_the_same_length(short):
+    x, angle = normal(1, 2, 3, 16, seed=0), normal(1, 3, 8, seed=1)
+    given = {"angles": [angle, angle], "gains": [None, None], "prefixes": [0, 0]}
+    given[short] = given[short][:1]
+    with pytest.raises(ValueError, match="zip"):
+        ops.rotate([x, x], given["angles"], given["gains"], interleaved=False, prefixes=given["prefixes"])
+
+
 def test_a_decoder_takes_it(taken):
     rope, q, k = (
         rw.create("rope", head_dim=16, heads=4, kv_heads=2),

@@ -69,6 +69,8 @@ def few(xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], pref
         return False
     if angles[-1] is not angle or 2 * angle.shape[-1] != x.shape[-1] or angle.shape[-3] != 1 or any(prefixes):
         return False
+    if not len(xs) == len(angles) == len(gains) == len(prefixes):
+        return False
     alike = all(y.dtype is x.dtype and y.shape[0] == x.shape[0] and y.shape[2:] == x.shape[2:] for y in xs[1:])
     return alike and all(gain is None for gain in gains) and not learning(*xs, angle)
 
