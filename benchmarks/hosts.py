@@ -4,11 +4,12 @@ python benchmarks/hosts.py --path results/hosts-h200.json
 
 The same weights twice, one of them after `install(model)`, in turns, eager and compiled: a training step (forward, backward)
 of a decoder as Llama's and of timm's rope_mixed ViT, both in bfloat16, and a decoded token of the decoder with a cache.
-Before it is timed, what both give is compared.
+Before it is timed, what both give is compared. Rows of a file that is there already stay, unless they are measured again.
 """
 
 import copy
 import datetime
+import itertools
 import json
 import statistics
 from collections.abc import Callable
@@ -139,13 +140,12 @@ def main(path: Path, only: str = "") -> None:
         only: Those measurements alone whose names and modes, as "Llama, one token, eager", have this in them.
     """
     head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
-    found: list[Row] = []
-    for mode in ("eager", "compiled"):
-        for what, row in WHAT.items():
-            if only in f"{what}, {mode}":
-                found.append(row(what=what, mode=mode))
-                print({name: round(value, 4) if isinstance(value, float) else value for name, value in found[-1].items()})
-                path.write_text(json.dumps(head | {"rows": found}, indent=1) + "\n")
+    found = {(row["what"], row["mode"]): row for row in (json.loads(path.read_text())["rows"] if path.exists() else ())}
+    for mode, (what, measure) in itertools.product(("eager", "compiled"), WHAT.items()):
+        if only in f"{what}, {mode}":
+            row = found[what, mode] = measure(what=what, mode=mode)
+            print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
+            path.write_text(json.dumps(head | {"rows": list(found.values())}, indent=1) + "\n")
     print(path)
 
 

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import ropewalk as rw
-from ropewalk.adapters.transformers import install, installed, uninstall
+from ropewalk.adapters.transformers import install, installed, turning, uninstall
 
 LAYERS, WORDS = 3, 97
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=LAYERS, num_attention_heads=4, initializer_range=0.15)
@@ -100,6 +100,14 @@ def assert_same(model, host, given):
         torch.testing.assert_close(gradient / scale, wanted[name] / scale, rtol=0, atol=1e-4, msg=name)
 
 
+@pytest.fixture(params=["few", "many"])
+def tokens(request, monkeypatch):
+    """Whether tokens are turned as few are, or as many."""
+    if request.param == "many":
+        monkeypatch.setattr(turning, "FEW", 0)
+
+
+@pytest.mark.usefixtures("tokens")
 @pytest.mark.parametrize("length", [1, 5, 65])
 @pytest.mark.parametrize("make", DECODERS)
 def test_what_the_config_says_is_what_the_model_did(make, length):
@@ -142,6 +150,7 @@ TYPES = {
 }
 
 
+@pytest.mark.usefixtures("tokens")
 @pytest.mark.parametrize("length", [5, 65])
 @pytest.mark.parametrize("name", TYPES)
 def test_rope_types_of_a_config(name, length):
@@ -154,6 +163,42 @@ def test_rope_types_of_a_config(name, length):
     torch.testing.assert_close(ours, theirs, **SMALL)
     same = (theirs - plain(given).logits).abs().max()
     assert same < 1e-4 if (name, length) == ("dynamic", 5) else same > 1e-3
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("gain", [None, 1.25])
+def test_few_tokens_are_turned_as_written(gain, dtype, compiled):
+    heads, depth, places = {"q": 4, "k": 2}, 16, torch.tensor([[3], [70]])
+    code = rw.create("rope", head_dim=depth, base=100.0)(places)
+    few = turning.lighter(code if gain is None else code.stretched(gain), torch.empty(2, 1, 64))
+    assert isinstance(few, turning.Few)
+    generator = torch.Generator().manual_seed(0)
+    xs = [torch.randn(2, n, 1, depth, dtype=dtype, generator=generator).requires_grad_() for n in heads.values()]
+    turn = torch.compile(few.qk, backend="eager") if compiled else few.qk
+    angle = places.double() * 100.0 ** (-torch.arange(8, dtype=torch.float64) / 8)
+    number = (gain or 1.0) * torch.polar(torch.ones_like(angle), angle)[:, None, None]
+    near = {torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.float64: 1e-5}[dtype]
+    outs = turn(*xs)
+    torch.autograd.backward(outs, [out.detach() for out in outs])
+    for x, turned in zip(xs, outs, strict=True):
+        wanted = torch.complex(*x.detach().double().chunk(2, -1)) * number
+        wanted = torch.cat([wanted.real, wanted.imag], -1)
+        assert turned.dtype is dtype
+        torch.testing.assert_close(turned.double(), wanted, rtol=near, atol=near)
+        torch.testing.assert_close(x.grad.double(), (gain or 1.0) ** 2 * x.detach().double(), rtol=3 * near, atol=3 * near)
+
+
+def test_what_few_tokens_cannot_do_in_few_calls_a_code_does():
+    hidden, options = torch.empty(1, 1, 64), dict(head_dim=16)
+    cases = rw.create("rope", rotary_dim=8, **options), rw.create("rope", interleaved=True, **options)
+    own = rw.create("rope", heads=4, learned=True, shared=False, **options)
+    codes = [encoding(torch.tensor([[3]])) for encoding in (*cases, own)]
+    for code in (*codes, rw.create("rope", **options)(torch.tensor([[3]]), torch.tensor([[4]]))):
+        assert turning.lighter(code, hidden) is code
+    code = rw.create("rope", **options)(torch.tensor([[3]]))
+    assert turning.lighter(code, torch.empty(1, 2048, 64)) is code
+    assert turning.lighter(code.prefixed(q=1, k=1), hidden).q_prefix == 1
 
 
 def test_types_of_layers_have_their_own_rules():

@@ -123,7 +123,7 @@ class RoPE(Waves):
             raise ValueError(f"the rule of {self.extension} depends on the length of the text: use encoding.at(length)")
         frequency = self._slowed(self.frequency) if self.learned else self.frequency
         still = self.head_dim // 2 - frequency.shape[-1] if self.proportional else 0
-        return F.pad(frequency, (0, still)).unsqueeze(-1)
+        return (F.pad(frequency, (0, still)) if still else frequency).unsqueeze(-1)
 
     def rotation(self, q: Tensor, k: Tensor | None) -> Rotation:
         return super().rotation(q, k).stretched(self._factor)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ropewalk import positions as places
 from ropewalk.adapters.transformers import turning
 from ropewalk.adapters.transformers.carrying import Carried, each_layer
+from ropewalk.adapters.transformers.turning import Few, lighter
 from ropewalk.code import Chain, Code
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
@@ -61,11 +62,16 @@ class Positions(nn.Module):
 class TextPositions(Positions):
     """For texts: called as the rotary embedding of a decoder."""
 
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Carried | tuple[Code, Code]:
+    def forward(
+        self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
+    ) -> Carried | tuple[Code | Few, Code | Few]:
         """The codes for tokens at (B N) or (1 N) positions."""
         encoding = self.of(layer_type)
         if by_length(encoding):
             encoding = encoding.at(int(position_ids.max()) + 1)
+        if self.light:
+            turn = lighter(encoding(position_ids), x)
+            return turn, turn
         return self.carried(partial(encoding, position_ids), position_ids, encoding)
 
 
