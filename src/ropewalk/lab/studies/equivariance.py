@@ -47,16 +47,16 @@ LONG = 100
 """Epochs of all parts but the first ones."""
 
 _PAPER = replace(RECIPES["van-de-geijn-cifar"], width=192, heads=4, epochs=LONG, span=6.0)
-_LIGHT: dict[str, Any] = {"dropout": 0.0, "drop_path": 0.0}
-_PLAIN: dict[str, Any] = {**_LIGHT, "layer_scale": None}
+_PLAIN: dict[str, Any] = {"dropout": 0.0, "drop_path": 0.0, "layer_scale": None}
 _ADAMW: dict[str, Any] = {**_PLAIN, "optimiser": "adamw", "learning_rate": 2e-3}
+_CROP: dict[str, Any] = {"augment": ("flip", "crop")}
 TRIED: dict[str, dict[str, Any]] = {
     "paper": {},
-    "light": _LIGHT,
     "plain": _PLAIN,
     "adamw": _ADAMW,
-    "adamw-crop": {**_ADAMW, "augment": ("flip", "crop")},
-    "adamw-drop-path": {**_ADAMW, "drop_path": 0.1},
+    "paper-crop": _CROP,
+    "adamw-crop": {**_ADAMW, **_CROP},
+    "adamw-crop-drop-path": {**_ADAMW, **_CROP, "drop_path": 0.1},
 }
 """Recipes that were tried: the paper's, then with less and less that slows a short training down."""
 BASE = replace(_PAPER, **TRIED["paper"])
