@@ -28,13 +28,14 @@ from ropewalk.lab.store import Run, read
 from ropewalk.lab.train import Trainer
 
 ENCODINGS = ("none", "comrope-ld:std=0.0", "comrope-ap:std=0.0", "mixed")
-BASE = replace(RECIPES["cifar100-tiny"], model="timm:vit_tiny_patch16_224", encoding="none", span=None)
+MODEL = "timm:vit_tiny_patch16_224"
+BASE = replace(RECIPES["cifar100-tiny"], model=MODEL, encoding="none", span=None, mixup=0.8, cutmix=1.0)
 
 
 def tuning(base: Config, runs: Path, epochs: int) -> Config:
     """A few epochs more, gently, from the run of the same seed."""
     start = replace(base, seed=0).name.replace("-seed0-", "-seed{seed}-")
-    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 4, warmup=1.0)
+    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 2, warmup=1.0)
 
 
 def line(run: Run) -> dict[str, Any]:

@@ -24,6 +24,14 @@ def test_every_encoding_gets_the_span(name, seed):
     assert fastest(model.encoding) == pytest.approx(5.0, rel=1e-5)
 
 
+def test_of_a_chain_the_part_that_turns_gets_the_span():
+    options = {"parts": [{"name": "learned-ape"}, {"name": "mixed", "shared": True}]}
+    model = model_of(replace(SMALL, encoding="chain", options=options, span=5.0), **DATA)
+    table, mixed = model.encoding._parts()
+    assert fastest(mixed) == pytest.approx(5.0, rel=1e-5)
+    assert (table.name, mixed.shared) == ("learned-ape", True)
+
+
 @pytest.mark.parametrize("name", ["none", "learned-ape", "alibi"])
 def test_what_does_not_turn_has_no_span(name):
     model = model_of(replace(SMALL, encoding=name, span=5.0, options={"axes": 2} if name == "alibi" else {}), **DATA)

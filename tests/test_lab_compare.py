@@ -21,12 +21,13 @@ import pytest
 from accelerate.state import AcceleratorState
 from rich.console import Console
 
+from ropewalk.lab import building, progress
 from ropewalk.lab import compare as module
-from ropewalk.lab import progress
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
 from ropewalk.lab.comparing import checks
 from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.comparing.plan import plan
 from ropewalk.lab.config import Config
 from ropewalk.lab.intervals import quantile
 from ropewalk.lab.store import Damaged, Run, write
@@ -564,12 +565,18 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_trained(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_span_is_for_all_that_turn_or_for_none(tmp_path, trained):
+def test_a_span_is_for_all_that_turn_or_for_none(tmp_path, trained, monkeypatch):
     base = replace(BASE, span=4.0)
+    chain = ("chain", {"parts": [{"name": "mixed"}, {"name": "learned-ape"}]})
+    checks.check(plan([chain], base, tmp_path, seeds=[0], baseline=chain), processes=1)
     found = again(tmp_path, ["mixed", "axial:learned=true"], base)
     assert {found.config(each).span for each in found.members} == {4.0}
+    given = ("chain", {"parts": [{"name": "mixed", "scale": 2.0}, {"name": "learned-ape"}]})
+    with pytest.raises(Refusal, match=r"a span of 4\.0 for all encodings decides scale, which was given too"):
+        again(tmp_path, [given], base)
+    monkeypatch.setattr(building, "STRETCHES", ())
     with pytest.raises(Refusal, match=r"has no option that gives it the span of 4\.0 that all have"):
-        again(tmp_path, [("chain", {"parts": [{"name": "mixed"}, {"name": "learned-ape"}]})], base)
+        again(tmp_path, ["golden"], base)
 
 
 def test_the_test_set_is_not_read_to_check(tmp_path, trained, monkeypatch):

@@ -164,8 +164,8 @@ def by_pillow(images, size):
     return torch.stack([torch.from_numpy(np.array(image, dtype=np.uint8))[None] for image in made])
 
 
-def test_sizes_go_from_half_to_twice_the_grid():
-    assert resolving.grids((3, 5)) == [(2, 3), (2, 4), (3, 5), (4, 6), (5, 8), (5, 9), (6, 10)]
+def test_sizes_go_from_half_to_three_times_the_grid():
+    assert resolving.grids((3, 5)) == [(2, 3), (2, 4), (3, 5), (4, 6), (5, 8), (5, 9), (6, 10), (9, 15)]
     assert resolving.grids((1, 14))[0] == (1, 7)
 
 
@@ -195,10 +195,10 @@ def test_tables_that_end_refuse_larger_grids_or_follow_their_own_rule(probed):
     found = probed("learned-ape")
     refused = [each for each in found["refused"] if each["probe"] == "resolution"]
     ended = [each for each in refused if "positions must lie in the 3 x 5 table" in each["why"]]
-    assert {tuple(each["grid"]) for each in ended} == {(4, 6), (5, 8), (5, 9), (6, 10)}
+    assert {tuple(each["grid"]) for each in ended} == {(4, 6), (5, 8), (5, 9), (6, 10), (9, 15)}
     assert {each["mode"] for each in ended} == {"extrapolate"}
     assert refused[: len(ended)] == ended  # a report has the first reason
-    assert len(found["resolution"]) == 2 * 7 - len(ended)
+    assert len(found["resolution"]) == 2 * 8 - len(ended)
     assert not [each for each in probed("clamped")["refused"] if "table" in each["why"]]
 
 
@@ -527,7 +527,7 @@ def test_volumes_are_probed_too(tmp_path):
     assert found["refused"] == []
     assert [each["mode"] for each in found["resolution"][:4]] == ["extrapolate", "rescale", "ntk", "yarn"]
     assert [each["grid"] for each in found["resolution"]][::4] == [
-        [1, 2, 1], [2, 2, 2], [2, 3, 2], [3, 4, 3], [3, 5, 3], [4, 5, 4], [4, 6, 4],
+        [1, 2, 1], [2, 2, 2], [2, 3, 2], [3, 4, 3], [3, 5, 3], [4, 5, 4], [4, 6, 4], [6, 9, 6],
     ]  # fmt: skip
     unchanged = row(found["resolution"], mode="rescale", grid=[2, 3, 2])
     assert unchanged["accuracy"] == run.result()["validation_accuracy"]

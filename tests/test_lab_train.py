@@ -79,6 +79,16 @@ def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
         assert any("not to be trusted" in str(each.message) for each in told_of) is wrong
 
 
+def test_another_seed_compiles_nothing(tmp_path, monkeypatch):
+    compiled, stats = torch.nn.Module.compile, torch._dynamo.utils.counters["stats"]
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, **options: compiled(model, backend="eager", dynamic=False))
+    counts = []
+    for seed in (0, 1):
+        train(replace(SMALL, epochs=1, ema=None, compile=True, precision="bfloat16", seed=seed), tmp_path)
+        counts.append(stats["unique_graphs"])
+    assert counts[0] == counts[1] > 0
+
+
 def encoding_of(run):
     return [value for name, value in run.load()[0].items() if name.startswith("model/encoding.")]
 

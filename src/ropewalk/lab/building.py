@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.factory import Chained
 from ropewalk.lab.config import Config
 from ropewalk.models import ViT
 from ropewalk.theory import span
@@ -39,11 +40,23 @@ def _built(config: Config, options: dict[str, Any], **data: Any) -> "ViT | Hoste
 
 
 def stretched(encoding: Encoding, options: dict[str, Any], radians: float) -> dict[str, Any]:
-    """Options with which the fastest channel, drawn alike, turns so many radians across the image; if any channel turns."""
-    option = next((name for name in STRETCHES if name in parameters_of(type(encoding))), None)
-    if option is None or not encoding.traits.rotary or not (fast := fastest(encoding)):
+    """Options with which the fastest channel, drawn alike, turns so many radians across the image; if any channel turns.
+
+    Of a chain, the part that turns is stretched.
+    """
+    if isinstance(encoding, Chained):
+        both = zip(encoding._parts(), encoding.parts, strict=True)
+        return {**options, "parts": [stretched(member, part, radians) for member, part in both]}
+    option = stretch_of(encoding)
+    if option is None or not (fast := fastest(encoding)):
         return options
     return {**options, option: getattr(encoding, option) * radians / fast}
+
+
+def stretch_of(encoding: Encoding) -> str | None:
+    """The option by which an encoding that turns channels is stretched."""
+    found = (name for name in STRETCHES if name in parameters_of(type(encoding)))
+    return next(found, None) if encoding.traits.rotary else None
 
 
 def fastest(encoding: Encoding) -> float:

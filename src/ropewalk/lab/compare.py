@@ -86,7 +86,7 @@ def _one(comparison: Comparison, member: Member, shown: Lines, state: PartialSta
     else:
         shown.end(_told(comparison, member))
     finally:
-        _clear(compiled=bool(comparison.settings["compile"]))
+        _clear()
 
 
 def _told(comparison: Comparison, member: Member) -> str:
@@ -102,10 +102,8 @@ def _failed(path: Path, error: Exception, *, writes: bool) -> str:
     return f"failed: {fail(path, error) if writes else error}"
 
 
-def _clear(*, compiled: bool) -> None:
-    """Leave nothing of a run to the next: no memory, and no compiled graphs, of which only so many are kept."""
+def _clear() -> None:
+    """Leave no memory of a run to the next. What was compiled stays: it serves the same encoding with other seeds."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
-    if compiled:
-        torch.compiler.reset()

@@ -40,13 +40,16 @@ def means(found: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
     }
 
 
-def differences(found: Found, baseline: str) -> dict[str, Estimate]:
-    """For each other name the mean of what it has above the baseline, over the seeds that both have, if there are any."""
+def differences(found: Found, baseline: str, *, only: Sequence[str] | None = None) -> dict[str, Estimate]:
+    """For each other name the mean of what it has above the baseline, over the seeds that both have, if there are any.
+
+    With `only` some of them are asked about, and the others serve to estimate the variance alone.
+    """
     base = found[baseline]
     pairs = {
         name: [values[seed] - base[seed] for seed in sorted(values.keys() & base.keys())]
         for name, values in found.items()
-        if name != baseline
+        if name != baseline and (only is None or name in only)
     }
     there = {name: values for name, values in pairs.items() if values}
     variance, freedom = _left(found)

@@ -1,8 +1,8 @@
 """What the verbs fold, train, compare and report do. What is heavy is imported when it is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.lab.choose import Refusal, known, parse, refusing
 
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 
 def settings(recipe: str, words: Sequence[str]) -> "Config":
     """A recipe with some settings replaced, as key=value; a list of one has no comma."""
-    from ropewalk.lab.comparing.plan import OWN
     from ropewalk.lab.config import Config
     from ropewalk.lab.recipes import RECIPES
 
-    base, given = RECIPES[known("recipe", recipe, RECIPES)].document(), parse(words)
+    base = RECIPES[known("recipe", recipe, RECIPES)].document()
+    with refusing():
+        return Config.of(base | _replaced(base, words))
+
+
+def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Settings of key=value, of those that there are."""
+    from ropewalk.lab.comparing.plan import OWN
+
+    given = parse(words)
     for name in given:
         if name in OWN:
             raise Refusal(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
@@ -30,13 +38,43 @@ def settings(recipe: str, words: Sequence[str]) -> "Config":
         given["augment"] = [said] if said else []
     if type(side := given.get("size")) is int:
         given["size"] = [side, side]
-    with refusing():
-        return Config.of(base | given)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def spelt(**given: str | None) -> list[str]:
     """Settings that have a flag of their own, as key=value."""
     return [f"{name}={value}" for name, value in given.items() if value is not None]
+
+
+def study(
+    name: str,
+    encodings: Sequence[str],
+    words: Sequence[str],
+    parts: Sequence[str],
+    only: Sequence[str],
+    seeds: Sequence[int],
+    runs: Path,
+    out: Path,
+    console: "Console",
+) -> int:
+    """Run a study, or some of it, part after part."""
+    from ropewalk.lab.endings import ending
+    from ropewalk.lab.studies import STUDIES
+    from ropewalk.lab.studies.running import run_part
+
+    chosen = STUDIES[known("study", name, STUDIES)]
+    if encodings:
+        raise Refusal(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
+    given, code = _replaced(chosen.base.document(), words), 0
+    for part in chosen.chosen(parts):
+        console.print(f"{part}: {chosen.parts[part].about}")
+        with ending():
+            done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
+        if done is not None:
+            tabulate(done, console)
+            console.print(str(out / f"{part}.jsonl"))
+            code = code or done.code
+    return code
 
 
 def fold(path: Path, out: Path | None) -> "Folded":

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ropewalk.lab.hosting import Hosted
 
 Watch = Callable[[Mapping[str, Any]], None]
+MANY = 200
+"""Encodings, and ways of calling them, that may be compiled in one process; beyond that they would run uncompiled."""
 RARELY = 20
 """A checkpoint is written when the last one took a twentieth of the time since, or when it is due."""
 
@@ -72,9 +74,10 @@ class Trainer:
         self.task = task_of(config, accelerator.device)
         self.plain, self.per_epoch = self.task.model, self.task.steps
         if config.compile:  # as CUDA graphs, unless processes talk to each other: launching takes longer than a step
+            torch._dynamo.config.recompile_limit = MANY
             graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
             self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
-        self.model = accelerator.prepare(self.plain)
+        self.model = self.plain if accelerator.num_processes == 1 else accelerator.prepare(self.plain)
         self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
@@ -134,7 +137,8 @@ class Trainer:
         config = self.config
         torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
         rank = self.accelerator.process_index
-        loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
+        with self.accelerator.autocast():
+            loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
         self.accelerator.backward(loss)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
@@ -176,7 +180,8 @@ class Trainer:
 
     def scores(self, split: str) -> Mapping[str, float]:
         """Of what is judged, on a part of the data."""
-        return self.task.scores(self.judged, split, self.accelerator)
+        with self.accelerator.autocast():
+            return self.task.scores(self.judged, split, self.accelerator)
 
     # On disk
 

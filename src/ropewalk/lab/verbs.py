@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from ropewalk.lab import output, probing, studying
+from ropewalk.lab.choose import Refusal
 
 
 def fold(run: str, /, *, out: str | None = None) -> int:
@@ -72,7 +73,7 @@ def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) 
 
 
 def compare(
-    encodings: tuple[str, ...],
+    encodings: tuple[str, ...] = (),
     /,
     *,
     recipe: str = "digits",
@@ -85,11 +86,15 @@ def compare(
     probes: tuple[str, ...] = (),
     out: str = "out/report",
     no_report: bool = False,
+    study: str | None = None,
+    part: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    seed: tuple[int, ...] = (),
 ) -> int:
     """Train encodings under the same conditions with several seeds, probe them, and report what they come to.
 
     Args:
-        encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4.
+        encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4. None for a study.
         recipe: Settings by name, as for `train`.
         model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
         set: Settings that replace the recipe's, as key=value.
@@ -100,7 +105,16 @@ def compare(
         probes: What runs are probed for, as in `evaluate`; everything by default.
         out: The folder for report.html.
         no_report: Probe nothing and write no report: train, and print the table.
+        study: A study by name, equivariance or equivariance-imagenette, with encodings, recipe and seeds of its own. Its
+            lines go to the folder `out`.
+        part: Parts of the study; all, one after another, by default.
+        only: Encodings of the study, by the names that they have in it; all by default.
+        seed: Seeds of the study; those of each part by default.
     """
+    if study is not None:
+        return studying.study(study, encodings, set, part, only, seed, Path(runs), Path(out), output.console())
+    if not encodings or part or only or seed:
+        raise Refusal("compare needs the names of encodings, or --study with --part, --only and --seed if need be")
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()

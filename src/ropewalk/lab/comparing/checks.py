@@ -8,13 +8,14 @@ not read.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab.building import model_of, stretched
+from ropewalk.factory import Chained
+from ropewalk.lab.building import fastest, model_of, stretch_of
 from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
@@ -129,14 +130,22 @@ def _check_span(config: Config, encoding: Encoding) -> None:
     """A span holds for all encodings that turn: refuse options that contradict it, and encodings that cannot have it."""
     if config.span is None or not _turns(encoding):
         return
-    spanned = stretched(encoding, config.options, config.span)
-    if lost := [key for key, value in config.options.items() if spanned[key] != value]:
-        raise ValueError(f"a span of {config.span} for all encodings decides {', '.join(lost)}, which was given too")
-    if spanned == config.options:
+    turning, given = _turning(encoding, config.options)
+    if (option := stretch_of(turning)) in given:
+        raise ValueError(f"a span of {config.span} for all encodings decides {option}, which was given too")
+    if option is None or not fastest(turning):
         raise ValueError(f"it turns channels, and has no option that gives it the span of {config.span} that all have")
+
+
+def _turning(encoding: Encoding, options: Mapping[str, Any]) -> tuple[Encoding, Mapping[str, Any]]:
+    """What turns, the encoding or a part of it, and the options that were given for that."""
+    if not isinstance(encoding, Chained):
+        return encoding, options
+    turning = next(part for part in encoding._parts() if part.traits.rotary)
+    return turning, next((each for each in options["parts"] if each.get("name") == turning.name), {})
 
 
 def _turns(encoding: Encoding) -> bool:
     """Whether it, or a part of it, turns q and k."""
-    parts = encoding.members if isinstance(encoding, factory.Chained) else [encoding]
+    parts = encoding.members if isinstance(encoding, Chained) else [encoding]
     return any(part.traits.rotary for part in parts if isinstance(part, Encoding))

@@ -1,4 +1,4 @@
-"""Images of other sizes than those of training: from half to twice its grid of patches.
+"""Images of other sizes than those of training: from half to three times its grid of patches.
 
 The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
 ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
@@ -22,7 +22,7 @@ from ropewalk.lab.data import Batch
 from ropewalk.lab.probes.opening import Opened, Rows, judged, mean, refusal
 from ropewalk.lab.train import open_data
 
-FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
 MODES = ("extrapolate", "rescale")
 RULES = {"ntk": "ntk-aware", "yarn": "yarn"}
 """Modes that are rules of context extension."""

@@ -1,0 +1,7 @@
+"""Studies by name: `ropewalk compare --study NAME`."""
+
+from ropewalk.lab.studies.equivariance import EQUIVARIANCE, IMAGENETTE
+from ropewalk.lab.studies.study import Part as Part
+from ropewalk.lab.studies.study import Study as Study
+
+STUDIES: dict[str, Study] = {study.name: study for study in (EQUIVARIANCE, IMAGENETTE)}

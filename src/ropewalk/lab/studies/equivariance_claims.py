@@ -1,0 +1,94 @@
+"""What papers and articles claim of encodings for vision, as far as the study of equivariance can tell."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ropewalk.lab.studies.claims import Claim, Line, Side, Value
+
+ARTICLE, GEIJN, COMROPE, HEO = "the article", "arXiv 2511.08368", "arXiv 2506.03737", "arXiv 2403.13298"
+ACCURACY = "test accuracy, points"
+
+
+def accuracy(line: Line) -> float:
+    """On the test set, in points."""
+    return 100 * line["test_accuracy"]
+
+
+def at(side: int) -> Value:
+    """The accuracy on validation images of so many pixels a side, in the mode that suits the encoding best."""
+
+    def value(line: Line) -> float | None:
+        found = [row["accuracy"] for row in _rows(line, "resolution") if row["size"] == [side, side]]
+        return 100 * max(found) if found else None
+
+    return value
+
+
+def lost(rho: float) -> Value:
+    """Points that are lost when all positions move at random by so many patches."""
+
+    def value(line: Line) -> float | None:
+        found = {row["rho"]: row["accuracy"] for row in _rows(line, "offset")}
+        return 100 * (found[0.0] - found[rho]) if rho in found else None
+
+    return value
+
+
+def slowing(line: Line) -> float | None:
+    """By how many radians across the image the middle frequency of the first third of layers exceeds that of the last."""
+    rows = _rows(line, "frequencies")
+    if not rows or not line["encoding_parameters"]:
+        return None
+    middle, third = [_median(row["radians"]) for row in rows], max(1, len(rows) // 3)
+    return math.fsum(middle[:third]) / third - math.fsum(middle[-third:]) / third
+
+
+def _rows(line: Line, probe: str) -> list[dict[str, Any]]:
+    return line["probes"].get(probe, [])
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _better(text: str, source: str, one: Side, other: Side, by: float = 0.0) -> Claim:
+    return Claim(text, source, one, other, accuracy, ACCURACY, by)
+
+
+def _equal(text: str, source: str, one: Side, other: Side) -> Claim:
+    return Claim(text, source, one, other, accuracy, ACCURACY, None)
+
+
+CLAIMS = (
+    _better("Rotation beats a learned absolute table.", ARTICLE, Side("axial"), Side("learned-ape")),
+    _better("It does so by 8 points on CIFAR-100.", GEIJN, Side("axial"), Side("learned-ape"), by=7.0),
+    _better("Mixed beats axial, since it sees oblique directions.", HEO, Side("mixed"), Side("axial")),
+    _equal("Spherical RoPE, fixed, is as good as mixed.", ARTICLE, Side("spherical"), Side("mixed")),
+    _equal("Learned, it is as good as mixed.", GEIJN, Side("learned-spherical"), Side("mixed")),
+    _equal("What is relative along no axis is as good as mixed.", GEIJN, Side("spherical-symmetric"), Side("mixed")),
+    _better("With a fifth of the data spherical beats axial.", GEIJN, Side("spherical", "fifth"), Side("axial", "fifth")),
+    _better("Uniform RoPE is weak: frequencies must differ.", GEIJN, Side("axial"), Side("uniform")),
+    Claim("Deeper layers learn lower frequencies: mixed.", GEIJN, Side("mixed"), None, slowing, "radians across the image"),
+    Claim(
+        "The same: learned spherical.", GEIJN, Side("learned-spherical"), None, slowing, "radians across the image"
+    ),
+    Claim(
+        "When all positions move, LieRE loses more than ComRoPE.", COMROPE, Side("liere-8"), Side("comrope-ld-8"), lost(4.0),
+        "points lost when positions move by 4 patches",
+    ),
+    _better(
+        "ComRoPE gains by positions that are moved in training.", COMROPE, Side("comrope-ld-8", "perturbed"),
+        Side("comrope-ld-8"),
+    ),
+    _better("ComRoPE beats LieRE.", COMROPE, Side("comrope-ld-8"), Side("liere-8")),
+    Claim(
+        "Rotations carry over to half as many pixels again.", ARTICLE, Side("axial"), Side("learned-ape"), at(48),
+        "validation accuracy at 48 px, points",
+    ),
+    Claim(
+        "Spherical extrapolates better than axial.", GEIJN, Side("spherical"), Side("axial"), at(48),
+        "validation accuracy at 48 px, points",
+    ),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""What is written down of the runs of a study: a file of JSON lines for each part, a line for each run that is done.
+
+    {"part": "main", "name": "liere-8", "encoding": {"name": "liere", …}, "seed": 0, "epochs": 100, "test_accuracy": …}
+
+A line has the whole config of the encoding as it was trained, the result of the run, its validation accuracy after each
+epoch, and what probes found. Weights stay with the run.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.lab.building import model_of
+from ropewalk.lab.probes.file import REFUSED, held
+from ropewalk.lab.store import Run, read
+from ropewalk.lab.studies.study import Study
+from ropewalk.lab.tasks.vision import open_data
+
+DIGITS = 5
+
+
+def line(study: Study, part: str, run: Run) -> dict[str, Any]:
+    """All that is known of a run that is done."""
+    config, result, told = run.config, run.result(), read(run.path / "environment.json")
+    if result is None:
+        raise ValueError(f"only a run that is done has a line, and {run.path} has no result.json")
+    head = {"part": part, "name": study.named(config), "encoding": encoding_of(run), "seed": config.seed}
+    curve = [each["validation_accuracy"] for each in run.metrics() if "validation_accuracy" in each]
+    left_out = (REFUSED,) if config.seed == 0 else (REFUSED, "waves")  # of one seed they fill a picture
+    probes = {name: rows for name, rows in held(run).items() if name not in left_out}
+    more = {"curve": curve, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
+    return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(run)}
+
+
+def encoding_of(run: Run) -> dict[str, Any]:
+    """The whole config of the encoding, with the stretch that its span gave it."""
+    data, config = open_data(run.config), run.config
+    model = model_of(config, size=config.size or data.size, channels=data.channels, classes=len(data.classes))
+    return model.encoding.config()
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """Those of the run that are not said elsewhere in its line, but for where its data were."""
+    said = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint")
+    return {name: value for name, value in run.config.document().items() if name not in said}
+
+
+def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
+    """Write lines, beside those of other runs that are there; one of the same run is replaced."""
+    there = {_of(each): each for each in (load(path) if path.exists() else [])}
+    there |= {_of(each): each for each in lines}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_suffix(".part")
+    whole.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in there.values()))
+    return whole.replace(path)
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """The lines of a part."""
+    found: list[dict[str, Any]] = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            found.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"line {number} of {path} must be JSON: {error}") from error
+    return found
+
+
+def _of(one: dict[str, Any]) -> tuple[Any, ...]:
+    """By what runs of a part are told apart."""
+    return one["name"], one["seed"], one["epochs"]
+
+
+def _short(value: Any) -> Any:
+    """Numbers with few digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items()}
+    return [_short(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

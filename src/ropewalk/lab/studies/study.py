@@ -1,0 +1,65 @@
+"""A study: a question, and the runs that answer it, in parts.
+
+Each part is a comparison, encodings × seeds under the same settings, of which a study has several because it asks several
+things: at equal spans, with less data, at another resolution. Encodings have short names in a study. Runs are kept as those
+of any comparison, so that a study goes on where it was stopped, and any row of it can be made alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ropewalk.lab.choose import Refusal, known
+from ropewalk.lab.comparing.entries import Entry, Said, entry
+from ropewalk.lab.config import Config
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of a study.
+
+    about      What it asks, in a sentence.
+    encodings  Their names in the study; the first is what others are compared with.
+    seeds      Of each.
+    settings   Those that differ from the study's own.
+    probed     Whether its runs are probed.
+    """
+
+    about: str
+    encodings: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    probed: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, encodings by name, the settings that all parts share, and the parts, in the order of their worth."""
+
+    name: str
+    question: str
+    base: Config
+    encodings: Mapping[str, Said]
+    parts: Mapping[str, Part]
+
+    def config(self, part: str, given: Mapping[str, Any]) -> Config:
+        """The settings of a part, some of them replaced for all parts."""
+        return replace(self.base, **{**self.parts[part].settings, **given})
+
+    def chosen(self, parts: Sequence[str] = ()) -> list[str]:
+        """Parts that there are: those given, or all."""
+        return [known("part", name, self.parts) for name in dict.fromkeys(parts)] or list(self.parts)
+
+    def members(self, part: str, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> tuple[list[str], list[int]]:
+        """The encodings and seeds of a part, or those of them that are asked for."""
+        own = self.parts[part]
+        for name in only:
+            known("encoding of this study", name, self.encodings)
+        if strange := [seed for seed in seeds if seed < 0]:
+            raise Refusal(f"seeds must be 0 or more, got {', '.join(map(str, strange))}")
+        return [name for name in own.encodings if not only or name in only], list(seeds or own.seeds)
+
+    def named(self, config: Config) -> str:
+        """The name that the encoding of a run has in this study."""
+        label = Entry(config.encoding, config.options).label
+        return next(name for name, said in self.encodings.items() if entry(said).label == label)

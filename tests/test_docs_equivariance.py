@@ -1,0 +1,71 @@
+"""The tables and figures of the study of equivariance, from runs that are made up."""
+
+import pytest
+
+import equivariance
+from ropewalk.lab.studies import STUDIES
+
+STUDY = STUDIES["equivariance"]
+
+
+def made_up(part, name, seed, level):
+    """A line of a run with this accuracy, in points."""
+    rows = [
+        {"mode": mode, "size": [side, side], "accuracy": (level - abs(side - 32) / 2 - i) / 100}
+        for side in (32, 48, 64)
+        for i, mode in enumerate(("extrapolate", "rescale"))
+    ]
+    probes = {
+        "resolution": rows,
+        "offset": [{"rho": 0.0, "accuracy": level / 100}, {"rho": 4.0, "accuracy": (level - 3) / 100}],
+        "shuffle": [{"accuracy": 0.2}],
+        "frequencies": [{"layer": i, "radians": [6.0 - i, 1.0, 8.0 - i]} for i in range(3)],
+    }
+    head = {"part": part, "name": name, "seed": seed, "test_accuracy": level / 100, "validation_accuracy": level / 100}
+    return head | {"curve": [0.1, 0.5, level / 100], "encoding_parameters": 1234, "probes": probes}
+
+
+@pytest.fixture(scope="module")
+def lines():
+    found = [made_up("recipe-paper", "learned-ape", 0, 50.0), made_up("recipe-plain", "learned-ape", 0, 55.0)]
+    for part in ("screening", "main", "fifth", "perturbed"):
+        for i, name in enumerate(STUDY.parts[part].encodings):
+            found += [made_up(part, name, seed, 60 + i + 0.1 * ((i * seed) % 3)) for seed in STUDY.parts[part].seeds]
+    return found
+
+
+def cells(table):
+    head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_tables(lines):
+    rows = cells(equivariance.main_table(lines))
+    assert set(rows) == set(STUDY.parts["main"].encodings)
+    assert rows["mixed"]["the paper's"] == "74.7"
+    assert rows["learned-ape"]["test accuracy"].startswith("60.0 ± ")
+    assert rows["none"]["above learned-ape"].startswith("+1.1 ± ")
+    assert rows["learned-ape"]["48 px"] == "52.0"
+    assert rows["learned-ape"]["lost when moved"] == "3.0"
+    assert rows["learned-ape"]["soon"] == "100.0"
+    assert list(cells(equivariance.recipes_table(lines))) == ["light", "paper"]
+    assert set(cells(equivariance.screening_table(lines))) == set(STUDY.encodings)
+
+
+def test_claims(lines):
+    rows = cells(equivariance.claims_table(lines))
+    assert rows["Mixed beats axial, since it sees oblique directions."]["verdict"] == "**seen**"
+    assert rows["It does so by 8 points on CIFAR-100."]["verdict"] == "**not seen**"
+    assert rows["Deeper layers learn lower frequencies: mixed."]["difference"].startswith("+2.0")
+
+
+def test_parts_that_have_not_run_say_nothing(lines):
+    fewer = [line for line in lines if line["part"] == "main"]
+    row = cells(equivariance.claims_table(fewer))["With a fifth of the data spherical beats axial."]
+    assert (row["difference"], row["verdict"]) == ("", "**cannot tell**")
+
+
+def test_figures(lines, tmp_path):
+    equivariance.draw(tmp_path, lines)
+    names = {path.name for path in (tmp_path / "images").iterdir()}
+    assert names == {f"equivariance-{what}-{theme}.png" for what in ("sizes", "frequencies") for theme in ("light", "dark")}

@@ -1,0 +1,112 @@
+"""Claims are judged by intervals of differences that are paired by seed."""
+
+import itertools
+
+import pytest
+
+from ropewalk.lab.intervals import differences
+from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.claims import MARGIN, NOT_SEEN, SEEN, UNTOLD, Claim, Side, judged
+from ropewalk.lab.studies.equivariance_claims import CLAIMS, accuracy, at, lost, slowing
+
+NOISE = (0.3, -0.5, 0.2)
+
+
+def line(name, seed, value, part="main", **more):
+    return {"part": part, "name": name, "seed": seed, "test_accuracy": value / 100, **more}
+
+
+def lines(levels, spread=0.1, part="main"):
+    """Runs of three seeds: each seed moves all encodings alike, and each run by a little of its own."""
+    found = []
+    for (i, (name, level)), seed in itertools.product(enumerate(levels.items()), range(3)):
+        own = spread * (-1) ** (i + seed) * (1 + (i * seed) % 2)
+        found.append(line(name, seed, level + NOISE[seed] + own, part))
+    return found
+
+
+def claim(by, one="a", other="b", part="main"):
+    return Claim("text", "source", Side(one, part), None if other is None else Side(other), accuracy, "points", by)
+
+
+@pytest.mark.parametrize(
+    ("gap", "by", "word"),
+    [
+        (2.0, 0.0, SEEN),
+        (-2.0, 0.0, NOT_SEEN),
+        (0.05, 0.0, UNTOLD),
+        (2.0, 7.0, NOT_SEEN),
+        (8.0, 7.0, SEEN),
+        (0.1, None, SEEN),
+        (-0.1, None, SEEN),
+        (3.0, None, NOT_SEEN),
+        (-3.0, None, NOT_SEEN),
+        (MARGIN, None, UNTOLD),
+    ],
+)
+def test_words(gap, by, word):
+    (verdict,) = judged([claim(by)], lines({"a": 60 + gap, "b": 60.0, "c": 55.0, "d": 50.0}))
+    assert verdict.word == word
+    assert verdict.found.mean == pytest.approx(gap, abs=0.3)
+    assert verdict.found.seeds == 3
+
+
+def test_what_a_seed_does_to_all_does_not_count():
+    """Seeds that are ten points apart leave the interval as it is; noise of single runs does not."""
+    levels = {"a": 61.0, "b": 60.0, "c": 55.0}
+    apart = [each | {"test_accuracy": each["test_accuracy"] + 0.1 * each["seed"]} for each in lines(levels)]
+    (near,), (far,) = judged([claim(0.0)], lines(levels)), judged([claim(0.0)], apart)
+    assert far.found == pytest.approx(near.found, rel=1e-9)
+    (noisy,) = judged([claim(0.0)], lines(levels, spread=1.0))
+    assert noisy.found.half > 5 * near.found.half
+
+
+def test_one_seed_tells_nothing():
+    alone = [line("a", 0, 90.0), line("b", 0, 10.0)]
+    assert judged([claim(0.0)], alone)[0].word == UNTOLD
+    assert judged([claim(0.0, other="x")], lines({"a": 1.0, "b": 2.0}))[0] == (claim(0.0, other="x"), None, UNTOLD)
+
+
+def test_parts_are_compared():
+    """The same encoding in two parts, whose runs are told apart."""
+    every = [*lines({"a": 60.0, "b": 58.0}), *lines({"a": 64.0, "b": 50.0}, part="perturbed")]
+    (verdict,) = judged([claim(0.0, one="a", other="a", part="perturbed")], every)
+    assert verdict.found.mean == pytest.approx(4.0, abs=0.3)
+    assert verdict.word == SEEN
+
+
+def test_a_number_above_zero():
+    found = lines({"a": 3.0, "b": -3.0, "c": 0.0}, spread=0.5)
+    words = [judged([claim(0.0, one=name, other=None)], found)[0].word for name in "abc"]
+    assert words == [SEEN, NOT_SEEN, UNTOLD]
+
+
+def test_only_some_are_asked_about():
+    """Intervals are for one question then, of the variance of all."""
+    values = {name: {seed: float(i + seed + (i * seed) % 3) for seed in range(3)} for i, name in enumerate("abcd")}
+    alone, every = differences(values, "a", only=["b"]), differences(values, "a")
+    assert list(alone) == ["b"]
+    assert alone["b"].mean == every["b"].mean
+    assert alone["b"].half < every["b"].half
+
+
+def test_numbers_of_a_run():
+    rows = [{"mode": mode, "size": [48, 48], "accuracy": share} for mode, share in (("extrapolate", 0.3), ("ntk", 0.4))]
+    moved = [{"rho": 0.0, "accuracy": 0.6}, {"rho": 4.0, "accuracy": 0.45}]
+    layers = [{"layer": i, "radians": [6.0 - i, 1.0, 9.0]} for i in range(6)]
+    one = line("a", 0, 60.0, probes={"resolution": rows, "offset": moved, "frequencies": layers}, encoding_parameters=9)
+    assert at(48)(one) == pytest.approx(40.0)
+    assert at(64)(one) is None
+    assert lost(4.0)(one) == pytest.approx(15.0)
+    assert lost(8.0)(one) is None
+    assert slowing(one) == pytest.approx(4.0)
+    assert slowing(one | {"encoding_parameters": 0}) is None
+    assert slowing(one | {"probes": {}}) is None
+
+
+def test_claims_are_of_runs_that_the_study_has():
+    parts = STUDIES["equivariance"].parts
+    for each in CLAIMS:
+        for side in filter(None, (each.one, each.other)):
+            assert side.name in parts[side.part].encodings, each.text
+    assert len({each.text for each in CLAIMS}) == len(CLAIMS)

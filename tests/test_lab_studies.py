@@ -1,0 +1,127 @@
+"""Studies: what they consist of, and that any row of one is made alone, kept, and written down once."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ropewalk.cli import main
+from ropewalk.lab.building import fastest, model_of
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.store import Run
+from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.lines import load, write
+
+STUDY = STUDIES["equivariance"]
+SMALL = (
+    "data=digits patch=2 width=24 depth=1 heads=2 epochs=1 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
+)
+NEEDED = {"none", "learned-ape", "axial", "learned-axial", "uniform", "mixed", "spherical", "learned-spherical"}
+
+
+def run(folder, *words):
+    """The code of `ropewalk compare --study equivariance` with small settings."""
+    place = ["--runs", str(folder / "runs"), "--out", str(folder / "out")]
+    return main(["compare", "--study", "equivariance", *words, "--set", *SMALL.split(), *place])
+
+
+def test_parts_have_what_they_say():
+    for part in STUDY.parts.values():
+        assert set(part.encodings) <= set(STUDY.encodings)
+    assert set(STUDY.parts["screening"].encodings) == set(STUDY.encodings)
+    main_part = STUDY.parts["main"]
+    assert NEEDED | {"spherical-symmetric", "liere-8", "comrope-ld-8"} <= set(main_part.encodings)
+    assert len(main_part.seeds) == 3
+    assert STUDY.config("main", {}).epochs >= 100
+    labels = [entry(said).label for said in STUDY.encodings.values()]
+    assert len(set(labels)) == len(labels)
+
+
+def test_recipes_are_tried_on_learned_ape_alone():
+    tried = [part for name, part in STUDY.parts.items() if name.startswith("recipe-")]
+    assert len(tried) > 3
+    assert {part.encodings for part in tried} == {("learned-ape",)}
+    assert STUDY.base.validation == 0.1
+
+
+@pytest.mark.parametrize("name", STUDY.encodings)
+def test_all_that_turn_have_one_span(name):
+    said = entry(STUDY.encodings[name])
+    config = replace(STUDY.config("main", {}), encoding=said.encoding, options=said.options, depth=2)
+    assert STUDY.named(config) == name
+    encoding = model_of(config, size=(32, 32), channels=3, classes=100).encoding
+    parts = encoding._parts() if said.encoding == "chain" else [encoding]
+    for part in parts:
+        if part.traits.rotary:
+            assert fastest(part) == pytest.approx(6.0, rel=1e-5)
+
+
+def test_a_row_is_made_alone_and_written_down_once(tmp_path, capsys):
+    assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "--seed", "1") == 0
+    path = tmp_path / "out" / "screening.jsonl"
+    assert str(path) in capsys.readouterr().out
+    lines = load(path)
+    assert [(each["name"], each["seed"], each["part"]) for each in lines] == [
+        ("none", 1, "screening"),
+        ("spherical", 1, "screening"),
+    ]
+    (found,) = (Run.at(each) for each in (tmp_path / "runs").iterdir() if each.name.startswith("spherical-"))
+    assert lines[1]["test_accuracy"] == pytest.approx(found.result()["test_accuracy"], rel=1e-4)
+    assert lines[1]["encoding"]["scale"] != 1.0
+    assert lines[1]["encoding"]["name"] == "spherical"
+    assert len(lines[1]["curve"]) == lines[1]["epochs"] == 1
+    assert {"resolution", "offset", "equivariance"} <= set(lines[1]["probes"])
+    assert lines[1]["settings"]["span"] == 6.0
+    before = {each: each.stat().st_mtime_ns for each in (tmp_path / "runs").glob("*/result.json")}
+    assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "--seed", "1") == 0
+    assert {each: each.stat().st_mtime_ns for each in (tmp_path / "runs").glob("*/result.json")} == before
+    assert load(path) == lines
+
+
+def test_lines_of_other_runs_stay(tmp_path):
+    one, two = ({"name": name, "seed": 0, "epochs": 5, "test_accuracy": 0.5} for name in ("mixed", "axial"))
+    path = write(tmp_path / "more" / "main.jsonl", [one])
+    write(path, [two])
+    write(path, [one | {"test_accuracy": 0.6}, two | {"epochs": 6}])
+    assert [(each["name"], each["epochs"], each["test_accuracy"]) for each in load(path)] == [
+        ("mixed", 5, 0.6),
+        ("axial", 5, 0.5),
+        ("axial", 6, 0.5),
+    ]
+    path.write_text(json.dumps(one) + "\n{")
+    with pytest.raises(ValueError, match=r"line 2 of .*main\.jsonl must be JSON"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--part", "mani"], "no part is named 'mani' (did you mean 'main'?)"),
+        (["--part", "main", "--only", "sphericle"], "did you mean 'spherical'?"),
+        (["--part", "main", "--seed", "-1"], "seeds must be 0 or more, got -1"),
+        (["mixed"], "a study has its encodings: choose among them by --only, got mixed"),
+    ],
+)
+def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
+    assert run(tmp_path, *words) != 0
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_compare_needs_encodings_or_a_study(capsys):
+    for words in ([], ["mixed", "--only", "mixed"]):
+        assert main(["compare", *words]) != 0
+        assert "compare needs the names of encodings, or --study" in capsys.readouterr().err
+
+
+def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path):
+    assert "sincos" not in STUDY.parts["half"].encodings
+    assert run(tmp_path, "--part", "half", "--only", "sincos") == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_are_found_again():
+    with pytest.raises(Refusal, match="no part is named"):
+        STUDY.chosen(["nothing"])
+    assert STUDY.chosen() == list(STUDY.parts)
