@@ -210,11 +210,27 @@ def test_options_reach_the_encoding():
 
 def test_weights_start_as_timm_starts_them():
     vit = ViT("tiny", encoding="swin-bias", pool="class", registers=4)
-    for weight in (vit.embed.weight, vit.head.weight, vit.blocks[3].qkv.weight, vit.blocks[3].up.weight, vit.prefix):
+    for weight in (vit.head.weight, vit.blocks[3].qkv.weight, vit.blocks[3].up.weight, vit.prefix):
         assert abs(weight.std().item() - 0.02) < 0.002
         assert abs(weight.mean().item()) < 0.002
-    assert not any(p.any() for name, p in vit.named_parameters() if name.endswith("bias") and "encoding" not in name)
+    others = [
+        p for name, p in vit.named_parameters() if name.endswith("bias") and not name.startswith(("encoding", "embed"))
+    ]
+    assert not any(bias.any() for bias in others)
     assert not [type(m) for m in vit.encoding.modules() if isinstance(m, torch.nn.Linear)]  # which it would start anew
+
+
+@pytest.mark.parametrize("patch", [4, 16])
+def test_patches_are_embedded_as_by_a_convolution_of_pytorch(patch):
+    """Within ± 1 / √fan-in, also after a reset: for small patches far more than 0.02, which timm keeps for other layers."""
+    bound = 1 / math.sqrt(3 * patch * patch)
+    vit = ViT("tiny", size=(32, 32), patch=patch)
+    with torch.no_grad():
+        vit.embed.weight.zero_()
+    vit.reset_parameters()
+    for weight in (vit.embed.weight, vit.embed.bias):
+        assert weight.abs().max() <= bound
+    assert vit.embed.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
 
 
 def test_what_weight_decay_leaves_alone():
