@@ -27,7 +27,7 @@ def made_up(part, name, seed, level):
 
 @pytest.fixture(scope="module")
 def lines():
-    found = [made_up("recipe-paper", "learned-ape", 0, 50.0), made_up("recipe-plain", "learned-ape", 0, 55.0)]
+    found = [made_up("recipe-paper", "learned-ape", 0, 50.0), made_up("recipe-adamw", "learned-ape", 0, 55.0)]
     for part in ("screening", "main", "fifth", "perturbed"):
         for i, name in enumerate(STUDY.parts[part].encodings):
             found += [made_up(part, name, seed, 60 + i + 0.1 * ((i * seed) % 3)) for seed in STUDY.parts[part].seeds]
