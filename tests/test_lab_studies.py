@@ -1,6 +1,8 @@
 """Studies: what they consist of, and that any row of one is made alone, kept, and written down once."""
 
+import contextlib
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -23,7 +25,9 @@ NEEDED = {"none", "learned-ape", "axial", "learned-axial", "uniform", "mixed", "
 def run(folder, *words):
     """The code of `ropewalk compare --study equivariance` with small settings."""
     place = ["--runs", str(folder / "runs"), "--out", str(folder / "out")]
-    return main(["compare", "--study", "equivariance", *words, "--set", *SMALL.split(), *place])
+    small = [each for each in SMALL.split() if each.partition("=")[0] not in "".join(words)]
+    given = words if "--set" in words else (*words, "--set")
+    return main(["compare", "--study", "equivariance", *given, *small, *place])
 
 
 def test_parts_have_what_they_say():
@@ -77,6 +81,42 @@ def test_a_row_is_made_alone_and_written_down_once(tmp_path, capsys):
     assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "--seed", "1") == 0
     assert {each: each.stat().st_mtime_ns for each in (tmp_path / "runs").glob("*/result.json")} == before
     assert load(path) == lines
+    shutil.rmtree(tmp_path / "runs")  # as on another machine
+    assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "axial", "--seed", "1") == 0
+    assert [each.name.partition("-")[0] for each in (tmp_path / "runs").glob("*/")] == ["axial"]
+    assert load(path)[:2] == lines
+    told = [each.split() for each in capsys.readouterr().out.splitlines() if each.startswith(("none ", "spherical "))]
+    assert ["spherical", "1", f"{100 * lines[1]['test_accuracy']:.2f}"] in told
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1", "--set", "epochs=2") == 0
+    assert [each["epochs"] for each in load(path)] == [1, 1, 1, 2]
+
+
+def test_each_run_is_written_down_before_the_next_begins(tmp_path, monkeypatch):
+    from ropewalk.lab import compare
+
+    begun = []
+
+    def train(config, runs, **options):
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(config.name)
+        return train_one(config, runs, **options)
+
+    train_one = compare.train
+    monkeypatch.setattr(compare, "train", train)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(tmp_path, "--part", "screening", "--only", "spherical", "none")
+    assert [each["name"] for each in load(tmp_path / "out" / "screening.jsonl")] == ["none"]
+
+
+def test_a_run_that_cannot_be_probed_has_no_line(tmp_path, monkeypatch, capsys):
+    def broken(run, names, **options):
+        raise RuntimeError("no images today")
+
+    monkeypatch.setattr("ropewalk.lab.probes.probe", broken)
+    assert run(tmp_path, "--part", "screening", "--only", "none") == 1
+    assert "could not be probed, and has no line: no images today" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "out" / "screening.jsonl").exists()
 
 
 def test_lines_of_other_runs_stay(tmp_path):

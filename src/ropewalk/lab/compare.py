@@ -12,7 +12,7 @@ no number, which all of them have seen, lets the next run begin.
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -31,6 +31,7 @@ from ropewalk.lab.comparing.table import rendered as rendered
 from ropewalk.lab.comparing.table import table as table
 from ropewalk.lab.config import Config
 from ropewalk.lab.progress import Lines, display
+from ropewalk.lab.store import Run
 from ropewalk.lab.train import NotFinite, train
 
 
@@ -42,6 +43,7 @@ def compare(
     seeds: Sequence[int],
     baseline: Said = "none",
     console: Console | None = None,
+    after: Callable[[Run], None] = lambda run: None,
 ) -> Comparison:
     """Train what is not done yet. What cannot be trained is refused before anything is; its `code` says whether all is done.
 
@@ -49,6 +51,7 @@ def compare(
     base       All other settings; its own encoding, options and seed are not used.
     baseline   What others are compared with. If it is not among the encodings, it is trained too.
     console    Where it is told how far it is; by default standard output.
+    after      Gets each run that is done, also one that was done before, in the main process, before the next begins.
     """
     comparison = plan(encodings, base, runs, seeds=list(seeds), baseline=baseline)
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))  # as the accelerator of a run will have it
@@ -61,6 +64,8 @@ def compare(
         try:
             for member in comparison.members:
                 _one(comparison, member, shown, state)
+                if state.is_main_process and comparison.outcome(member).result is not None:
+                    after(Run.at(comparison.runs / member.name))
         except KeyboardInterrupt:
             done = len(comparison.members) - len(comparison.left())
             shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command goes on")

@@ -60,7 +60,7 @@ def study(
     """Run a study, or some of it, part after part."""
     from ropewalk.lab.endings import ending
     from ropewalk.lab.studies import STUDIES
-    from ropewalk.lab.studies.running import run_part
+    from ropewalk.lab.studies.running import run_part, table
 
     chosen = STUDIES[known("study", name, STUDIES)]
     if encodings:
@@ -71,9 +71,9 @@ def study(
         with ending():
             done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
         if done is not None:
-            tabulate(done, console)
-            console.print(str(out / f"{part}.jsonl"))
-            code = code or done.code
+            path = out / f"{part}.jsonl"
+            console.print(*table(path, chosen.config(part, given)), str(path), sep="\n", highlight=False)
+            code = code or int(not done)
     return code
 
 

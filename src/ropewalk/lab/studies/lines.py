@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.building import model_of
+from ropewalk.lab.config import Config
 from ropewalk.lab.probes.file import REFUSED, held
 from ropewalk.lab.store import Run, read
 from ropewalk.lab.studies.study import Study
@@ -30,7 +31,7 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
     left_out = (REFUSED,) if config.seed == 0 else (REFUSED, "waves")  # of one seed they fill a picture
     probes = {name: rows for name, rows in held(run).items() if name not in left_out}
     more = {"curve": curve, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
-    return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(run)}
+    return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(config)}
 
 
 def encoding_of(run: Run) -> dict[str, Any]:
@@ -40,10 +41,10 @@ def encoding_of(run: Run) -> dict[str, Any]:
     return model.encoding.config()
 
 
-def settings(run: Run) -> dict[str, Any]:
-    """Those of the run that are not said elsewhere in its line, but for where its data were."""
+def settings(config: Config) -> dict[str, Any]:
+    """Those of a run that are not said elsewhere in its line, but for where its data were."""
     said = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint")
-    return {name: value for name, value in run.config.document().items() if name not in said}
+    return {name: value for name, value in config.document().items() if name not in said}
 
 
 def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:

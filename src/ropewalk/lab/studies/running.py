@@ -1,4 +1,7 @@
-"""A study is run: part after part, each trained, probed and written down before the next begins."""
+"""A study is run: part after part, run after run, each trained, probed and written down before the next begins.
+
+A run that has its line is not made again, wherever it was trained: with the lines of its parts, a study goes on elsewhere.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,10 +11,14 @@ from rich.console import Console
 
 from ropewalk.lab import probing
 from ropewalk.lab.choose import refusing
-from ropewalk.lab.compare import Comparison, compare
+from ropewalk.lab.compare import compare
+from ropewalk.lab.config import Config
+from ropewalk.lab.intervals import means
 from ropewalk.lab.probes import PROBES
-from ropewalk.lab.studies.lines import line, write
+from ropewalk.lab.store import Run
+from ropewalk.lab.studies.lines import line, load, settings, write
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.verdicts import one_line
 
 
 def run_part(
@@ -24,17 +31,45 @@ def run_part(
     seeds: Sequence[int] = (),
     given: Mapping[str, Any],
     console: Console,
-) -> Comparison | None:
-    """Train, probe and write down a part, or some of its runs; None if none of its runs is asked for."""
+) -> bool | None:
+    """Train, probe and write down a part, or some of its runs: whether all have a line; None if none is asked for."""
     names, numbers = study.members(part, only, seeds)
     if not names:
         return None
     with refusing():
         config = study.config(part, given)
-    said = [study.encodings[name] for name in names]
-    done = compare(said, config, runs, seeds=numbers, baseline=said[0], console=console)
-    ended = [each for each in done.found() if each.result() is not None]
-    if study.parts[part].probed:
-        probing.probe_all(ended, list(PROBES), console)
-    write(out / f"{part}.jsonl", [line(study, part, each) for each in ended])
-    return done
+    path, probes = out / f"{part}.jsonl", list(PROBES) if study.parts[part].probed else []
+
+    def keep(run: Run) -> None:
+        probed = probing.probe_all([run] if probes else [], probes, Console(quiet=True))  # a bar is shown already
+        if probed.errors:
+            console.print(f"{run.path.name} could not be probed, and has no line: {one_line(probed.errors[0])}")
+        else:
+            write(path, [line(study, part, run)])
+
+    for seed in numbers:
+        if left := [study.encodings[name] for name in names if (name, seed) not in written(path, config)]:
+            compare(left, config, runs, seeds=[seed], baseline=left[0], console=console, after=keep)
+    return {(name, seed) for name in names for seed in numbers} <= set(written(path, config))
+
+
+def written(path: Path, config: Config) -> dict[tuple[str, int], float]:
+    """The test accuracy of the runs of a part that have a line, of these settings, by name and seed."""
+    said = settings(config)
+    lines = load(path) if path.exists() else []
+    alike = [each for each in lines if each["epochs"] == config.epochs and each["settings"] == said]
+    return {(each["name"], each["seed"]): each["test_accuracy"] for each in alike}
+
+
+def table(path: Path, config: Config) -> list[str]:
+    """What the runs of a part came to, the best first, in a line each."""
+    found: dict[str, list[float]] = {}
+    for (name, _), value in written(path, config).items():
+        found.setdefault(name, []).append(100 * value)
+    level, wide = means(found), max(map(len, found), default=0)
+    ordered = sorted(level, key=lambda name: -level[name].mean)
+    return [f"{name:{wide}}  {len(found[name])}  {level[name].mean:.2f}" + _half(level[name].half) for name in ordered]
+
+
+def _half(half: float | None) -> str:
+    return "" if half is None else f" ± {half:.2f}"
