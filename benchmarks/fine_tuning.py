@@ -3,7 +3,8 @@
 python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
 
 First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE that starts
-at zero, and with mixed RoPE, which does not. It goes on where it was stopped; seeds can be trained side by side by calls of
+at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as ComRoPE's paper counts, generators
+would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be trained side by side by calls of
 their own, and a last call for all of them writes the file.
 """
 
@@ -27,15 +28,16 @@ from ropewalk.lab.starting import begin
 from ropewalk.lab.store import Run, read
 from ropewalk.lab.train import Trainer
 
-ENCODINGS = ("none", "comrope-ld:std=0.0", "comrope-ap:std=0.0", "mixed")
+ZERO = "std=0.0,coordinates=index"
+ENCODINGS = ("none", f"comrope-ld:{ZERO}", f"comrope-ap:{ZERO}", "mixed")
 MODEL = "timm:vit_tiny_patch16_224"
 BASE = replace(RECIPES["cifar100-tiny"], model=MODEL, encoding="none", span=None, mixup=0.8, cutmix=1.0)
 
 
 def tuning(base: Config, runs: Path, epochs: int) -> Config:
-    """A few epochs more, gently, from the run of the same seed."""
+    """A few epochs more, so gently that what was learned is kept, from the run of the same seed."""
     start = replace(base, seed=0).name.replace("-seed0-", "-seed{seed}-")
-    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 2, warmup=1.0)
+    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 8, warmup=2.0)
 
 
 def line(run: Run) -> dict[str, Any]:
