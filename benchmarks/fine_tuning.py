@@ -3,9 +3,9 @@
 python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
 
 First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE that starts
-at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as ComRoPE's paper counts, generators
-would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be trained side by side by calls of
-their own, and a last call for all of them writes the file.
+at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as ComRoPE's paper counts them,
+generators would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be trained side
+by side by calls of their own, and a last call for all of them writes the file.
 """
 
 import datetime
