@@ -144,7 +144,7 @@ def test_fold_writes_a_model_that_answers_alike(capsys, path):
     told = float(words.split()[3])
     assert 0 < told < 1e-5
     folded.load_state_dict({**folded.state_dict(), **{n: v for n, v in model.state_dict().items() if "qkv" in n}})
-    assert (folded(images) - logits).abs().max() > 1e-3  # the basis matters in this model
+    assert (folded(images) - logits).abs().max() > 1e-4  # the basis matters in this model
 
 
 def test_fold_writes_where_it_is_told(capsys, path):
