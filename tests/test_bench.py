@@ -762,15 +762,26 @@ def test_a_document_without_steps_has_no_figure():
 def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
     monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
+    monkeypatch.setattr(speed, "HOSTS", tmp_path / "hosts.json")
     page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
     own = [name for name in speed.TABLES if name.startswith("speed-")]
-    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) == 5
+    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) - 1 == 5
+    assert "No figures are here yet: `results/hosts.json` is missing" in page
     assert "{{" not in page
     assert "](images/cost" not in page
     speed.draw(tmp_path)
     assert list(tmp_path.iterdir()) == []
     page = handwritten.filled((handwritten.HERE / "pages" / "folding.md").read_text())
     assert "No figures are here yet: `results/folded-inference-*.json` is missing" in page
+
+
+def test_the_page_has_models_of_others():
+    rows = [line for line in speed.hosts().splitlines() if line.startswith("| Llama") or line.startswith("| timm")]
+    measured = json.loads(speed.HOSTS.read_text())["rows"]
+    assert len(rows) == len(measured) == 6
+    for line, row in zip(rows, measured, strict=True):
+        assert f"| {row['mode']} |" in line
+        assert f"| {row['ours over host']:.2f} |" in line
 
 
 def test_the_page_on_folding_has_what_was_measured():
