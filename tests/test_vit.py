@@ -90,6 +90,29 @@ def test_pooling():
         torch.testing.assert_close(read, out[:, 0] if pool == "class" else out[:, 3:].mean(1))
 
 
+@pytest.mark.parametrize("size", [(12, 20), (4, 28), (12, 20, 8)])
+def test_maps_have_each_patch_in_its_place(size):
+    """Without mixing, what stands in a place depends on the pixels of that place alone."""
+    vit = small("none", size=size, pool="class", registers=2)
+    for block in vit.blocks:
+        torch.nn.init.zeros_(block.proj.weight)  # tokens do not see each other
+    there, other = images(2, *size), images(2, *size)
+    place = tuple(1 if side == 12 else 0 for side in size[:-1]) + (1,)
+    pixels = tuple(slice(4 * i, 4 * i + 4) for i in place)
+    other[(..., *pixels)] = there[(..., *pixels)]
+    changed = (vit.maps(there) != vit.maps(other)).any(1).any(0)
+    assert changed.shape == tuple(side // 4 for side in size)
+    assert not changed[place]
+    assert changed.sum() == changed.numel() - 1
+
+
+def test_maps_are_what_is_classified():
+    vit = small("axial", registers=1)
+    x = images()
+    torch.testing.assert_close(vit(x), vit.head(vit.maps(x).flatten(2).mean(2)))
+    torch.testing.assert_close(vit.maps(x), vit.features(x)[:, 1:].mT.reshape(2, 24, 3, 5))
+
+
 def test_without_prefix_tokens_every_parameter_gets_a_gradient():
     vit = small("mixed")
     vit(images()).sum().backward()

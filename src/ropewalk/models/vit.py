@@ -2,6 +2,7 @@
 
     vit = ViT("small", encoding="mixed", size=(224, 224), patch=16, classes=1000)
     logits = vit(images)
+    maps = vit.maps(images)   # (B 384 14 14), for detection and segmentation
 
 The encoding is made for all layers at once; its code is made once a forward pass, and each block gets its layer's.
 """
@@ -121,6 +122,16 @@ class ViT(nn.Module):
 
         `positions` of the patches, (N, axes) or (B, N, axes), replace those of the encoding's grid.
         """
+        x = self.features(images, positions, resolution=resolution)
+        return self.head(x[:, 0] if self.pool == "class" else x[:, self.tokens :].mean(1))
+
+    def maps(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+        """What is known of each patch, in its place: (B width *grid), for dense tasks."""
+        x = self.features(images, positions, resolution=resolution)[:, self.tokens :]
+        return x.mT.unflatten(2, [n // p for n, p in zip(images.shape[2:], self.patch, strict=True)])
+
+    def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+        """The tokens after the last block and norm, (B, tokens + N, width): class token and registers, then patches."""
         sides = images.shape[2:]
         if len(sides) != self.axes or any(n % p for n, p in zip(sides, self.patch, strict=True)):
             wanted = f"images must be (B, channels, {self.axes} sides that the patch {self.patch} divides)"
@@ -135,8 +146,7 @@ class ViT(nn.Module):
         x = self.dropout(code.tokens(x))
         for block, own in zip(self.blocks, code.unbind(), strict=True):
             x = block(x, own)
-        x = self.norm(x)
-        return self.head(x[:, 0] if self.pool == "class" else x[:, count:].mean(1))
+        return self.norm(x)
 
     def with_encoding(self, encoding: Encoding) -> "ViT":
         """The same model, sharing all weights, with another encoding."""
