@@ -1,4 +1,4 @@
-"""What runs are judged by: the accuracy on images, the bits per byte of text."""
+"""What runs are judged by: accuracy on images, average precision of boxes or masks, overlap of maps, bits per byte of text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,14 +57,18 @@ class Metric:
 
 
 ACCURACY = Metric("accuracy", "accuracy", "%", "points", 100.0, 1, higher=True, things="images")
+BOXES = Metric("box_ap", "box AP", "%", "points", 100.0, 1, higher=True, things="images")
+MASKS = Metric("mask_ap", "mask AP", "%", "points", 100.0, 1, higher=True, things="images")
+OVERLAP = Metric("iou", "mean IoU", "%", "points", 100.0, 1, higher=True, things="images")
+TASKS = {None: ACCURACY, "detect": BOXES, "masks": MASKS, "segment": OVERLAP}
 BITS = Metric("bits", "bits per byte", "", "bits per byte", 1.0, 3, higher=False, things="bytes")
 
 
 def metric_of(settings: Mapping[str, Any]) -> Metric:
     """What a run with these settings is judged by."""
-    return ACCURACY if settings.get("length") is None else BITS
+    return TASKS[settings.get("task")] if settings.get("length") is None else BITS
 
 
 def metric_in(record: Mapping[str, Any], split: str) -> Metric | None:
-    """What a record was judged by on a part of the data, if it was; bits come first, since text has accuracies too."""
-    return next((metric for metric in (BITS, ACCURACY) if f"{split}_{metric.key}" in record), None)
+    """What a record was judged by on a part of the data, if it was: masks have boxes too, and text accuracies."""
+    return next((metric for metric in (BITS, MASKS, BOXES, OVERLAP, ACCURACY) if f"{split}_{metric.key}" in record), None)

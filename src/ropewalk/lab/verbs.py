@@ -29,6 +29,7 @@ def train(
     *,
     recipe: str = "digits",
     model: str | None = None,
+    task: str | None = None,
     start: Annotated[str | None, tyro.conf.arg(name="from")] = None,
     set: tuple[str, ...] = (),
     seed: int = 0,
@@ -42,13 +43,14 @@ def train(
         recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
             comrope, books.
         model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
+        task: detect, masks or segment; the recipe's own by default.
         start: The folder of a run that is done, whose weights it begins with, as far as the encodings have them in common.
         set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
         seed: Of all that is drawn.
         runs: The folder of runs.
         track: Trackers of accelerate that are installed, such as tensorboard or wandb.
     """
-    words = (*set, *studying.spelt(model=model, start=start))
+    words = (*set, *studying.spelt(model=model, task=task, start=start))
     config, console = dataclasses.replace(studying.settings(recipe, words), seed=seed), output.console()
     console.print(str(studying.train(name, config, Path(runs), console, track).path))
     return 0
@@ -78,6 +80,7 @@ def compare(
     *,
     recipe: str = "digits",
     model: str | None = None,
+    task: str | None = None,
     set: tuple[str, ...] = (),
     seeds: int = 3,
     baseline: str = "none",
@@ -97,6 +100,7 @@ def compare(
         encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4. None for a study.
         recipe: Settings by name, as for `train`.
         model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
+        task: detect, masks or segment; the recipe's own by default.
         set: Settings that replace the recipe's, as key=value.
         seeds: How many.
         baseline: What others are compared with; it is trained too.
@@ -118,7 +122,7 @@ def compare(
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()
-    every, base = studying.beside(encodings, also), studying.settings(recipe, (*set, *studying.spelt(model=model)))
+    every, base = studying.beside(encodings, also), studying.settings(recipe, (*set, *studying.spelt(model=model, task=task)))
     done = studying.compare(every, base, Path(runs), seeds, baseline, console)
     if not output.first():
         return done.code

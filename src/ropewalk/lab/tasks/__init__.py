@@ -1,4 +1,4 @@
-"""What a run trains a model for: images with classes, or text whose next byte is to be found.
+"""What a run trains a model for: images with classes, boxes, masks or maps, or text whose next byte is to be found.
 
 A task has the model, its data and its loss. All else, from optimiser to checkpoints, is `Trainer`'s, which knows no more of
 a task than this:
@@ -47,6 +47,14 @@ class Task(Protocol):
 
 def task_of(config: Config, device: torch.device | str) -> Task:
     """The task of a run: text where it has a length, else images."""
+    if config.task == "segment":
+        from ropewalk.lab.tasks.segment import Segmenting
+
+        return Segmenting(config, device)
+    if config.task is not None:
+        from ropewalk.lab.tasks.detect import Detecting
+
+        return Detecting(config, device)
     if config.length is None:
         from ropewalk.lab.tasks.vision import Vision
 
