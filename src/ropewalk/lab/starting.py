@@ -3,10 +3,12 @@
 All weights but those of the encoding must fit. The encoding's are taken over where it is the same, or where parts of a chain
 are; others stay as they were drawn. So a model that was trained with a learned table goes on with that and, beside it, with
 generators that are zero: it begins where the other ended.
+
+A model of a dense task takes the ViT of a run that finds classes, without its head; `dense.origin` says how it is built.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,25 +20,35 @@ from ropewalk.lab.store import Run
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.detector import Detector
     from ropewalk.lab.hosting import Hosted
 
+Model: TypeAlias = "ViT | LM | Hosted | Detector"
 
-def begin(model: "ViT | LM | Hosted", run: Run) -> None:
+
+def begin(model: Model, run: Run) -> None:
     """Give a model the weights of a run that is done, as they were judged."""
     if run.result() is None:
         raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
-    weights, own = run.judged()[0], prefix(model)
-    kept = {name: value for name, value in model.state_dict().items() if name.startswith(own)}
-    others = {name: value for name, value in weights.items() if not name.startswith(own)}
+    body, apart = body_of(model, run.config)
+    weights, own = run.judged()[0], prefix(body)
+    kept = {name: value for name, value in body.state_dict().items() if name.startswith((own, *apart))}
+    others = {name: value for name, value in weights.items() if not name.startswith((own, *apart))}
     given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}
-    taken = matching(model.encoding, run.config, given)
+    taken = matching(body.encoding, run.config, given)
     try:
-        model.load_state_dict(others | kept | {own + name: value for name, value in taken.items()})
+        body.load_state_dict(others | kept | {own + name: value for name, value in taken.items()})
     except RuntimeError as error:
         raise ValueError(f"the weights of {run.path} do not fit these settings: {error}") from error
 
 
-def prefix(model: "ViT | LM | Hosted") -> str:
+def body_of(model: Model, config: Config) -> tuple[Model, tuple[str, ...]]:
+    """What of a model takes the weights of a run with these settings, and how names of those begin that it does not take."""
+    body = getattr(model, "backbone", None)
+    return (body, ("head.",)) if isinstance(body, ViT) and config.task is None else (model, ())
+
+
+def prefix(model: Model) -> str:
     """How names of the encoding's tensors begin."""
     return next(f"{name}." for name, module in model.named_modules() if module is model.encoding)
 

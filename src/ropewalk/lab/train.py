@@ -31,6 +31,7 @@ from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.detector import Detector
     from ropewalk.lab.hosting import Hosted
 
 Watch = Callable[[Mapping[str, Any]], None]
@@ -257,7 +258,7 @@ class Trainer:
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
 
 
-def optimiser_of(config: Config, model: "ViT | LM | Hosted") -> torch.optim.Optimizer:
+def optimiser_of(config: Config, model: "ViT | LM | Hosted | Detector") -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())

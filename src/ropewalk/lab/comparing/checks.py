@@ -39,6 +39,8 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
         _check_start(comparison.config(member))
     if config.length is not None:
         return _check_texts(configs, config, processes)
+    if config.task in ("detect", "masks"):
+        return _check_things(configs, config, processes)
     data = _opened(config)
     _check_numbers(config, data, processes)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -83,6 +85,27 @@ def _check_texts(configs: Mapping[str, Config], config: Config, processes: int) 
                 model = reader_of(replace(each, depth=1))
                 _check_span(each, model.encoding)
                 model(tokens)
+
+
+def _check_things(configs: Mapping[str, Config], config: Config, processes: int) -> None:
+    """Images with things in them, and encodings that look at them in training and at another size."""
+    from ropewalk.lab.dense.origin import origin_of
+    from ropewalk.lab.tasks.detect import check_scenes, check_settings, detector_of, scenes_of, size_of
+
+    with _reading(config):
+        size, scenes = size_of(config), scenes_of(config)
+        check_settings(config)
+        check_scenes(config, scenes)
+        epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes)
+    images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
+    none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for label, each in configs.items():
+            with _trying(label):
+                model = detector_of(replace(each, depth=1), size, len(scenes.classes), origin_of(each))
+                _check_span(each, model.encoding)
+                model(images, [none] * SAMPLES)
+                model.eval()(images[:1].repeat_interleave(2, dim=-1))
 
 
 def _check_numbers(config: Config, data: Data, processes: int) -> None:

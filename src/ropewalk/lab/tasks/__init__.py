@@ -20,6 +20,7 @@ from ropewalk.lab.config import Config
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.detector import Detector
     from ropewalk.lab.hosting import Hosted
 
 
@@ -29,7 +30,7 @@ class Task(Protocol):
     steps: int
 
     @property
-    def model(self) -> "ViT | LM | Hosted":
+    def model(self) -> "ViT | LM | Hosted | Detector":
         """With its first weights, on the device."""
 
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
