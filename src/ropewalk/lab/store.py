@@ -5,6 +5,7 @@ environment.json        versions and machine
 metrics.jsonl           a line for each thing measured, in order
 checkpoint.safetensors  weights, optimiser and counters at the end of an epoch, with a checksum
 result.json             what it came to, once it is done
+predictions.png         what was found in a few images of the test set, where boxes or masks were
 
 A file is written beside its place and put there in one move, so that a run killed at any moment, or out of disk, leaves the
 old file or the new one. Metrics are appended; those that are later than the checkpoint are cut off when the run goes on.
@@ -27,6 +28,7 @@ from torch import Tensor
 from ropewalk.lab.config import Config
 
 FORMAT = "ropewalk run 1"
+PICTURE = "predictions.png"
 AVERAGE, PLAIN = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimiser moves."""
 

@@ -7,6 +7,7 @@ give those of one, to rounding, if nothing is dropped: dropout and drop-path dra
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
 from ropewalk.lab.starting import begin
-from ropewalk.lab.store import Damaged, Run
+from ropewalk.lab.store import PICTURE, Damaged, Run
 from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
@@ -245,6 +246,15 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.run.cut(self.step)
 
+    def draw(self) -> None:
+        """A picture of what was found, if the task has one; no result is lost for want of it."""
+        draw = getattr(self.task, "draw", None)
+        try:
+            if draw is not None:
+                draw(self.run.path / PICTURE)
+        except Exception as error:
+            warnings.warn(f"{self.run.path} has no picture of what was found: {error}", stacklevel=2)
+
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
         compiled = self.validated()["validation_loss"] if self.config.compile else None
@@ -255,6 +265,7 @@ class Trainer:
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
+            self.draw()
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
 
 

@@ -42,13 +42,16 @@ def is_run(name: str) -> bool:
 def of_run(path: str) -> tuple[Encoding, str, int]:
     """The encoding of a run with the numbers of its checkpoint, the path of that, and the seed of the run."""
     from ropewalk.lab.endings import ending
-    from ropewalk.lab.probes import read, restored
+    from ropewalk.lab.probes import looked, read, restored
     from ropewalk.lab.store import Run
 
     with ending():
         run = Run.at(Path(path))
-        model = restored(run) if run.config.length is None else read(run, "cpu").model
-        return model.encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
+        if run.config.task in ("detect", "masks"):
+            encoding = looked(run, "cpu").model.encoding
+        else:
+            encoding = (restored(run) if run.config.length is None else read(run, "cpu").model).encoding
+        return encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 
 def _read(path: str) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Outlines of things in the forms of COCO, polygons and run lengths, which pycocotools reads and writes."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,14 @@ def outlined(path: Path, image: Entry, entries: list[Entry]) -> Tensor:
 
 def decoded(outline: Any, rows: int, columns: int) -> np.ndarray:
     """The mask of polygons, or of run lengths, compressed or not."""
+    coded = outline
     if isinstance(outline, list):
-        return coder().decode(coder().merge(coder().frPyObjects(outline, rows, columns)))
-    plain = isinstance(outline["counts"], list)
-    return coder().decode(coder().frPyObjects(outline, rows, columns) if plain else outline)
+        coded = coder().merge(coder().frPyObjects(outline, rows, columns))
+    elif isinstance(outline["counts"], list):
+        coded = coder().frPyObjects(outline, rows, columns)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        return coder().decode(coded)
 
 
 def encoded(masks: Tensor) -> list[Entry]:

@@ -9,7 +9,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 
 class Pyramid(nn.Module):
-    """From a map (B width rows columns) to four of 256 channels, or `width`: 4 and 2 times as fine, as fine, and half as fine.
+    """From a map (B width rows columns) to four of 256 channels, or `width`: 4 and 2 times as fine, as fine, half as fine.
 
     A level is made finer by transposed convolutions that cut a place in four, or coarser by the largest of four places; at
     an odd end by that of those that there are. So a place of a level covers its stride of pixels, whatever the size.

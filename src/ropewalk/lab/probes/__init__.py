@@ -7,7 +7,7 @@ All probes that look at images look at those of the validation set: the test set
 what is learnt here may be used to choose between models. The weights are the moving average's, where there is one. Every
 number but those of `cost` follows from the run and its seed. A probe has a list of rows under its name; what it could not
 measure is in the list `refused`, with the words of whoever refused it. A probe that is done is not done again. Runs on text
-have probes of their own.
+and runs that find boxes or masks have probes of their own.
 """
 
 import difflib
@@ -20,6 +20,8 @@ from ropewalk.lab.probes.attending import patterns as patterns
 from ropewalk.lab.probes.costing import cost, cost_of_reading
 from ropewalk.lab.probes.file import add, held
 from ropewalk.lab.probes.finding import passkey
+from ropewalk.lab.probes.looking import Looked, cost_of_looking, reached_share
+from ropewalk.lab.probes.looking import looked as looked
 from ropewalk.lab.probes.moving import offset, shuffle, translation
 from ropewalk.lab.probes.opening import Empty, Opened, Rows, opened
 from ropewalk.lab.probes.opening import restored as restored
@@ -44,6 +46,8 @@ PROBES: dict[str, Callable[[Opened], Rows]] = {
 """The probes by name. A row with a "why" is a refusal."""
 READING: dict[str, Callable[[Read], Rows]] = {"positions": positions, "passkey": passkey, "cost": cost_of_reading}
 """Those of text."""
+LOOKING: dict[str, Callable[[Looked], Rows]] = {"reached": reached_share, "cost": cost_of_looking}
+"""Those of boxes and masks."""
 ALL = tuple(dict.fromkeys((*PROBES, *READING)))
 
 
@@ -70,7 +74,7 @@ def probe(
     if not left:
         return there
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-    subject = opened(run, where) if run.config.length is None else read(run, where)
+    subject = _subject(run, where)
     for name in left:
         watch(name)
         there = add(run, name, _rows(name, subject))
@@ -79,12 +83,23 @@ def probe(
 
 def names_of(run: Run) -> tuple[str, ...]:
     """The probes that a run can be asked for."""
+    if run.config.task in ("detect", "masks"):
+        return tuple(LOOKING)
     return tuple(PROBES if run.config.length is None else READING)
 
 
-def _rows(name: str, subject: Opened | Read) -> list[dict[str, Any]]:
+def _subject(run: Run, device: torch.device | str) -> Opened | Read | Looked:
+    """A run as its probes want it."""
+    if run.config.task in ("detect", "masks"):
+        return looked(run, device)
+    return opened(run, device) if run.config.length is None else read(run, device)
+
+
+def _rows(name: str, subject: Opened | Read | Looked) -> list[dict[str, Any]]:
     """What a probe found; one that looks at images finds nothing where there are none."""
     try:
+        if isinstance(subject, Looked):
+            return list(LOOKING[name](subject))
         return list(READING[name](subject) if isinstance(subject, Read) else PROBES[name](subject))
     except Empty as error:
         return [{"why": str(error)}]

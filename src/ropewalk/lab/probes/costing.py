@@ -21,6 +21,7 @@ from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
     from ropewalk.lab.hosting import Hosted
+    from ropewalk.lab.probes.looking import Maps
 
 ROUNDS = 9
 FEW = 64
@@ -32,7 +33,7 @@ def cost(opened: Opened) -> Rows:
     device = opened.data.device
     count = opened.config.batch if device.type == "cuda" else min(opened.config.batch, FEW)
     images = torch.zeros(count, opened.data.channels, *opened.data.size, device=device)
-    yield _told(opened.model, _bare(opened), images, opened.config.precision, "images") | {"batch": count}
+    yield told(opened.model, _bare(opened), images, opened.config.precision, "images") | {"batch": count}
 
 
 def cost_of_reading(subject: Read) -> Rows:
@@ -42,10 +43,10 @@ def cost_of_reading(subject: Read) -> Rows:
     tokens = torch.zeros(count, subject.length, dtype=torch.int64, device=device)
     with torch.random.fork_rng(devices=[]):
         bare = reader_of(replace(config, encoding="none", options={}, span=None)).eval().to(device)
-    yield _told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
+    yield told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
 
 
-def _told(own: "ViT | LM | Hosted", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
+def told(own: "ViT | LM | Hosted | Maps", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
     """What a model costs beside its like without an encoding; text counts byte by byte."""
     device, many = given.device, given.numel() if things == "bytes" else len(given)
     works = [partial(_forward, model, given, precision) for model in (own, bare)]

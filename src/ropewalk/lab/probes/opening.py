@@ -83,6 +83,8 @@ def restored(run: Run) -> "ViT | Hosted":
     """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     if run.config.length is not None:
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")
+    if run.config.task is not None:
+        raise ValueError(f"a run that finds classes of images was wanted, and the task of {run.path} is {run.config.task}")
     weights, facts = run.judged()
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         data = facts["data"]

@@ -13,6 +13,7 @@ from ropewalk.lab.report.figures import Shown, Sources, accuracy, cost, learning
 from ropewalk.lab.report.gather import Group, groups_of
 from ropewalk.lab.report.page import Chapter, page
 from ropewalk.lab.report.panels import Styles
+from ropewalk.lab.report.pictures import pictures
 from ropewalk.lab.report.probed import frequencies, offset, resolution, translation
 from ropewalk.lab.report.rows import rows_of, spreadsheet
 from ropewalk.lab.report.styles import styles_of
@@ -24,6 +25,8 @@ FIGURES: tuple[Callable[[Sources], Shown | str], ...] = (
 )  # fmt: skip
 READING = (accuracy, learning, positions, extensions, passkey, cost)
 """Those of text."""
+FINDING = (accuracy, learning, pictures, cost)
+"""Those of boxes and masks."""
 
 
 def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -49,6 +52,7 @@ def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
     rows = rows_of(group, baseline)
     sources = Sources(group, rows, styles, baseline, mark)
     figures = FIGURES if group.settings.get("length") is None else READING
+    figures = FINDING if group.settings.get("task") in ("detect", "masks") else figures
     return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in figures], mark)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from ropewalk.lab.metric import ACCURACY, BITS
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.reading import Found, number
 from ropewalk.lab.report.series import lines_of
@@ -42,12 +43,14 @@ def _reached(group: Group) -> dict[str, dict[str, str]]:
     if not common:
         return {}
     level = max(common)
-    return {f"Steps to {100 * level:g} %": {label: _steps(each, level) for label, each in asked.items()}}
+    of_what = "" if group.metric in (ACCURACY, BITS) else f" of its last validation {group.metric.name}"
+    return {f"Steps to {100 * level:g} %{of_what}": {label: _steps(each, level) for label, each in asked.items()}}
 
 
 def _levels(found: Found) -> dict[float, float]:
     """Steps by level, of those that were reached."""
-    pairs = [(number(entry.get("accuracy")), number(entry.get("step"))) for entry in found.probes.get("reached", [])]
+    entries = found.probes.get("reached", [])
+    pairs = [(number(entry.get("accuracy", entry.get("share"))), number(entry.get("step"))) for entry in entries]
     return {level: step for level, step in pairs if level is not None and step is not None}
 
 

@@ -114,7 +114,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
         tag("h2", f"What can and cannot be concluded{said}", id=f"conclusions{of.mark}"),
         sections.concluded(of.concluded),
         tag("h2", f"What else was measured{said}"),
-        tag("p", PROBED[of.group.metric]),
+        tag("p", PROBED.get(of.group.metric, UNSEEN)),
         tag("div", *drawn[1:], *sections.more_numbers(of.group, styles), class_="shown"),
         *([tag("h3", "What is not here"), bullets(absent)] if absent else []),
         tag("h2", f"How to reproduce{said}", id=f"reproduce{of.mark}"),
@@ -141,6 +141,8 @@ PROBED = {
     ACCURACY: "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy.",
     BITS: "Losses from here on are of the validation text, which training does not see.",
 }
+
+UNSEEN = "Scores from here on are of validation images, which training does not see, unless they are called test scores."
 
 
 def _refused(group: Group) -> list[str]:

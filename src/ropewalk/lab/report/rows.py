@@ -20,6 +20,13 @@ COLUMNS = (
     "images_per_second", "inference_ratio", "peak_bytes",
 )  # fmt: skip
 
+_PARTS = {"50": "AP50", "75": "AP75", "_small": "AP small", "_medium": "AP medium", "_large": "AP large"}
+BESIDE: dict[str, dict[str, str]] = {
+    kind: {f"test_{kind}{end}": title for end, title in _PARTS.items()} for kind in ("box_ap", "mask_ap")
+}
+BESIDE["mask_ap"]["test_box_ap"] = "box AP"
+"""What stands beside a metric in a table, by its key: names in results, and titles."""
+
 
 class Row(NamedTuple):
     """One encoding. Numbers are None where no run has them; `score` and `difference` are of the metric, accuracies as shares
@@ -44,6 +51,12 @@ class Row(NamedTuple):
     def done(self) -> tuple[int, ...]:
         """Seeds that have a result."""
         return tuple(seed for seed, found in self.runs.items() if found.score is not None)
+
+    def beside(self) -> dict[str, float | None]:
+        """The mean over seeds of what stands beside the metric, by its name in results."""
+        there = {name: [found.result.get(name) for found in self.runs.values()] for name in BESIDE.get(self.metric.key, {})}
+        kept = {name: [value for value in values if value is not None] for name, values in there.items()}
+        return {name: statistics.fmean(values) if values else None for name, values in kept.items()}
 
     @property
     def undone(self) -> dict[int, str]:
@@ -116,7 +129,8 @@ def _columns(groups: Sequence[Sequence[Row]]) -> list[str]:
     """Of all metrics that the rows have: each has columns of its own."""
     metrics = list(dict.fromkeys(row.metric for rows in groups for row in rows)) or [ACCURACY]
     own = [[name.replace("test_accuracy", f"test_{each.key}") for name in COLUMNS[6:8]] for each in metrics]
-    paces = [each.pace for each in metrics]
+    own = [[*names, *BESIDE.get(each.key, {})] for names, each in zip(own, metrics, strict=True)]
+    paces = list(dict.fromkeys(each.pace for each in metrics))
     return [*COLUMNS[:6], *itertools.chain(*own), *COLUMNS[8:14], *paces, *COLUMNS[15:]]
 
 
@@ -129,6 +143,7 @@ def _cells(row: Row) -> dict[str, object]:
         "seeds": " ".join(map(str, row.done)),
         "unfinished_seeds": " ".join(map(str, row.undone)),
         **_parts(f"test_{row.metric.key}", row.score),
+        **row.beside(),
         **_parts("difference", row.difference),
         "difference_seeds": row.difference and row.difference.seeds,
         row.metric.pace: row.per_second,

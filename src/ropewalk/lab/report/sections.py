@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk import factory
 from ropewalk.lab.config import ELSEWHERE
+from ropewalk.lab.metric import Metric
 from ropewalk.lab.report.commands import again
 from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, details, joined, table, tag
 from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.numbers import MOVED, SHUFFLED, numbers_of
-from ropewalk.lab.report.rows import Row
+from ropewalk.lab.report.rows import BESIDE, Row
 from ropewalk.lab.report.styles import MARKS, Style
 from ropewalk.lab.report.words import amount, apart, exceeds, listed, told
 
@@ -35,6 +36,7 @@ def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> 
     columns: dict[str, Callable[[Row], str]] = {
         f"Test {metric.name}": lambda row: told(row.score, metric),
         f"{metric.points.capitalize()} above {baseline}": lambda row: _against(row, baseline),
+        **_beside(metric),
         "Parameters of encoding": lambda row: amount(row.encoding_parameters),
         "Parameters of model": lambda row: amount(row.parameters),
         "Training, s": lambda row: amount(row.seconds),
@@ -47,6 +49,15 @@ def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> 
     body = [(named(row.label, styles), seeds(row), *(column[i] for column in kept.values())) for i, row in enumerate(rows)]
     marked = next((i for i, row in enumerate(rows) if row.label == baseline), None)
     return tag("div", table(("Encoding", "Seeds", *kept), body, label="Results", marked=marked), class_="results")
+
+
+def _beside(metric: Metric) -> dict[str, Callable[[Row], str]]:
+    """Columns of what stands beside a metric."""
+
+    def cell(name: str) -> Callable[[Row], str]:
+        return lambda row: "–" if (value := row.beside()[name]) is None else metric.number(value)
+
+    return {title: cell(name) for name, title in BESIDE.get(metric.key, {}).items()}
 
 
 def named(label: str, styles: Mapping[str, Style]) -> Html:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,13 +79,13 @@ class Detecting:
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """Average precisions of images as they are, each by itself, and the mean loss of the middle of each."""
         own: Any = accelerator.unwrap_model(model).eval()
-        truths, answers, lost, self.shown = [], [], torch.zeros((), dtype=torch.float64), []
+        truths, answers, lost = [], [], torch.zeros((), dtype=torch.float64)
         for number, scene in self._scenes(split, accelerator.process_index, accelerator.num_processes):
             found = self.found(own, scene)
             lost += self._lost(own, scene, number)
             truths.append(truth(scene, number))
             answers += answer(found, number)
-            if len(self.shown) < SHOWN:
+            if split == "test" and len(self.shown) < SHOWN:
                 self.shown.append((scene, found))
         truths, answers = gather_object(truths), gather_object(answers)
         total = accelerator.reduce(lost.float().to(accelerator.device), "sum").item()
@@ -112,6 +113,12 @@ class Detecting:
         torch.manual_seed(seed_of(number))
         seen = together([view(scene, self.size)]).to(self.device)
         return float(model(self.normalised(seen.images), seen.targets))
+
+    def draw(self, path: Path) -> None:
+        """A picture of what was found in a few images of the test set."""
+        from ropewalk.lab.dense.picture import picture
+
+        picture(self.shown, path)
 
 
 def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Origin | None = None) -> Detector:

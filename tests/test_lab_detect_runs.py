@@ -1,0 +1,306 @@
+"""Runs that find boxes and masks: trained, killed and resumed, begun with the weights of others, probed and reported."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.comparing.checks import check
+from ropewalk.lab.comparing.plan import plan
+from ropewalk.lab.config import Config
+from ropewalk.lab.dense.origin import backbone_of, origin_of, resolution_of
+from ropewalk.lab.probes import names_of, probe, restored
+from ropewalk.lab.report import report
+from ropewalk.lab.starting import begin
+from ropewalk.lab.store import Run
+from ropewalk.lab.tasks import task_of
+from ropewalk.lab.tasks.detect import detector_of
+from ropewalk.lab.train import train
+from ropewalk.lab.weights import of_run
+from scenes import entry, paint_coco, paint_pedestrians
+
+VIT = {"patch": 8, "width": 24, "depth": 2, "heads": 2, "workers": 0}
+
+
+@pytest.fixture(scope="module")
+def street(tmp_path_factory):
+    return paint_pedestrians(tmp_path_factory.mktemp("street"))
+
+
+def settings(folder, **more):
+    return Config(task="masks", data=str(folder), size=(32, 40), epochs=2, batch=2, warmup=0.0, **VIT, **more)
+
+
+@pytest.fixture(scope="module")
+def done(street, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    return [train(settings(street, encoding=name), runs) for name in ("none", "mixed")]
+
+
+def test_a_run_is_judged_by_precision_and_draws_what_it_found(done):
+    result = done[1].result()
+    names = ("loss", *(f"{kind}_{name}" for kind in ("box", "mask") for name in ("ap", "ap50", "ap75")))
+    assert all(result[f"{part}_{name}"] >= 0 for part in ("validation", "test") for name in names)
+    assert all(result[f"test_{kind}_ap"] <= 1 for kind in ("box", "mask"))
+    assert "test_box_ap_large" not in result  # there are no such things
+    assert (done[1].path / "predictions.png").read_bytes()[:4] == b"\x89PNG"
+    assert [record["step"] for record in done[1].metrics()] == [3, 6]
+
+
+class Killed(BaseException):
+    """As by a signal."""
+
+
+def test_a_run_that_was_killed_goes_on_bit_by_bit(done, street, tmp_path):
+    def kill(record):
+        raise Killed
+
+    config = replace(settings(street, encoding="mixed"), checkpoint=0.0)
+    with pytest.raises(Killed):
+        train(config, tmp_path, watch=kill)
+    assert [record["epoch"] for record in Run(tmp_path, config).metrics()] == [1]
+    again = train(config, tmp_path)
+    old, new = done[1], again
+    assert {n: v for n, v in new.result().items() if n != "seconds"} == {
+        n: v for n, v in old.result().items() if n != "seconds"
+    }
+    assert all(torch.equal(value, new.judged()[0][name]) for name, value in old.judged()[0].items())
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
+    monkeypatch.setattr("ropewalk.lab.dense.picture.picture", lambda shown, path: 1 / 0)
+    with pytest.warns(UserWarning, match="has no picture of what was found: division by zero"):
+        run = train(replace(settings(street), epochs=1, task="detect"), tmp_path)
+    assert "test_box_ap" in run.result()
+    assert "test_mask_ap" not in run.result()
+
+
+def test_the_average_of_weights_is_what_is_judged(street, tmp_path):
+    run = train(replace(settings(street), epochs=1, task="detect", ema=0.5), tmp_path)
+    assert run.result()["test_loss"] > 0
+    averaged, plain = run.judged()[0], {n: v for n, v in run.load()[0].items() if n.startswith("model/")}
+    assert averaged.keys() == {name.removeprefix("model/") for name in plain}
+    assert not torch.equal(averaged["backbone.embed.weight"], plain["model/backbone.embed.weight"])
+
+
+def test_the_validation_loss_does_not_depend_on_what_was_drawn_before(street):
+    task = task_of(settings(street), "cpu")
+    scene = task.scenes.read("test", 0)
+    torch.manual_seed(5)
+    first = task._lost(task.model.eval(), scene, 0)
+    torch.manual_seed(6)
+    assert task._lost(task.model, scene, 0) == first
+
+
+def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
+    entries = {"train": [entry(i, i, (5, 5, 20, 20), kind=3 + 4 * (i % 2)) for i in range(1, 9)],
+               "val": [entry(20, 101, (5, 5, 20, 20)), entry(21, 101, (30, 5, 20, 20), iscrowd=1)]}  # fmt: skip
+    paint_coco(tmp_path / "data", entries)
+    run = train(replace(settings(tmp_path / "data"), epochs=1, validation=0.2, span=6.0), tmp_path / "runs")
+    assert run.result()["test_mask_ap"] >= 0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"size": None}, "needs a size of rows and columns"),
+        ({"size": (32, 36)}, "multiples of the patch 8"),
+        ({"patch": 2}, "multiple of 4, got 2"),
+        ({"mixup": 0.5}, "mixup is of classes"),
+        ({"augment": ("flip", "jitter")}, "augment takes flip and crop for masks, got jitter"),
+        ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
+        ({"batch": 8}, "a batch must be no larger than the data"),
+        ({"data": "digits"}, "must be a folder with PNGImages/"),
+        ({"encoding": "rope", "options": {"axes": 1}}, "rope"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before(street, tmp_path, given, words):
+    config = replace(settings(street), **given)
+    with pytest.raises(Refusal, match=words):
+        check(plan([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding))
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_can_be_trained_is_not_refused(street, tmp_path):
+    names = ["none", "learned-ape", "mixed", "spherical", "liere", "alibi"]
+    check(plan(names, settings(street, span=6.0), tmp_path, seeds=[0], baseline="none"))
+    check(plan(names[:2], replace(settings(street), task="detect"), tmp_path, seeds=[0], baseline="none"))
+
+
+# Beginning with the weights of a run that finds classes
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory):
+    """Images of one colour of three, of 16 × 24 pixels: a grid of 2 × 3 patches."""
+    source = np.random.default_rng(0)
+    labels = source.integers(0, 3, 60)
+    images = source.integers(0, 60, (60, 16, 24, 3), dtype=np.uint8)
+    images[np.arange(60), :, :, labels] += 150
+    path = tmp_path_factory.mktemp("colours") / "colours.npz"
+    split = {"train": slice(0, 40), "val": slice(40, 50), "test": slice(50, 60)}
+    np.savez(path, **{f"{part}_images": images[rows] for part, rows in split.items()},
+             **{f"{part}_labels": labels[rows, None] for part, rows in split.items()})  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def classes(colours, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("classes")
+
+    def trained(name, **more):
+        config = Config(encoding=name, data=str(colours), epochs=1, batch=20, warmup=0.0, augment=(), **VIT, **more)
+        return train(config, runs)
+
+    return trained
+
+
+@pytest.mark.parametrize("span", [None, 6.0])
+@pytest.mark.parametrize("name", ["axial", "mixed", "spherical", "liere", "dinov3"])
+def test_a_rotation_turns_as_far_from_patch_to_patch_as_in_the_run_it_goes_on_from(classes, street, name, span):
+    first = classes(name, span=span, seed=3)
+    config = settings(street, encoding=name, span=span, start=str(first.path))
+    task = task_of(config, "cpu")
+    begin(task.model, first)
+    old, new = restored(first).encoding, task.model.encoding
+    assert new.size == old.size == (2, 3)
+    assert task.model.resolution == "extrapolate"
+    old_places, new_places = old.grid(2, 3).view(2, 3, 2), new.grid(4, 5).view(4, 5, 2)
+    torch.testing.assert_close(new_places[1, 1] - new_places[0, 0], old_places[1, 1] - old_places[0, 0])
+    there = new_places.flatten(0, 1)
+    assert torch.equal(new(there)[0].matrices(), old(there)[0].matrices())
+    own = backbone_of(replace(config, start=None, seed=3), (32, 40)).encoding
+    if span is not None:  # made for its own grid, it would turn less from patch to patch
+        steps = [each(each.grid(4, 5))[0].matrices() for each in (own, new)]
+        assert not torch.allclose(*steps, atol=1e-3)
+
+
+def test_all_weights_but_the_head_are_taken_over_and_the_rest_is_as_drawn(classes, street):
+    first = classes("mixed")
+    config = settings(street, encoding="mixed", start=str(first.path))
+    model = detector_of(config, (32, 40), 1, origin_of(config))
+    drawn = {name: value.clone() for name, value in model.state_dict().items()}
+    begin(model, first)
+    given = first.judged()[0]
+    for name, value in model.state_dict().items():
+        wanted = given[name.removeprefix("backbone.")] if name.startswith("backbone.") else drawn[name]
+        assert torch.equal(value, wanted)
+    task = task_of(config, "cpu")
+    facts = first.judged()[1]["data"]
+    torch.testing.assert_close(task._moments[0], torch.tensor(facts["mean"]))
+    assert task.facts()["backbone"] == [16, 24]
+
+
+def test_a_table_is_resized_to_the_grid(classes, street):
+    first = classes("learned-ape")
+    config = settings(street, encoding="learned-ape", start=str(first.path))
+    model = detector_of(config, (32, 40), 1, origin_of(config))
+    begin(model, first)
+    assert model.resolution == "rescale"
+    table = first.judged()[0]["encoding.table"].movedim(-1, 0)[None]
+    wanted = F.interpolate(table, (4, 5), mode="bilinear", align_corners=False)[0].flatten(1).T
+    got = model.encoding(model.encoding.grid(4, 5, resolution="rescale")).tokens(torch.zeros(1, 20, 24))[0]
+    torch.testing.assert_close(got, wanted)
+
+
+def test_a_run_goes_on_from_one_that_finds_classes_and_from_one_that_finds_boxes(classes, street, tmp_path):
+    first = classes("axial", span=6.0)
+    config = replace(settings(street, encoding="axial", span=6.0, start=str(first.path)), epochs=1)
+    second = train(config, tmp_path)
+    third = train(replace(config, start=str(second.path), size=(40, 48)), tmp_path)
+    assert third.judged()[1]["data"]["backbone"] == [16, 24]
+    assert probe(second, ["cost"])["cost"][0]["encoding_parameters"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"width": 48}, "width must be that of .*: 24, got 48"),
+        ({"heads": 1}, "heads must be that of .*: 2, got 1"),
+        ({"patch": 16, "size": (32, 48)}, "patch must be that of .*: 8, got 16"),
+        ({"pool": "class"}, "pool must be that of .*: mean, got class"),
+        ({"span": 5.0}, "span of mixed must be that of .*: None, got 5.0"),
+        ({"options": {"learned": False}}, "options of mixed must be that of"),
+    ],
+)
+def test_another_model_is_not_begun_with(classes, street, given, words, tmp_path):
+    config = replace(settings(street, encoding="mixed", start=str(classes("mixed").path)), **given)
+    with pytest.raises(ValueError, match=words):
+        task_of(config, "cpu")
+
+
+def test_encodings_that_end_with_their_grid_are_squeezed_into_it(street):
+    ways = {name: resolution_of(backbone_of(settings(street, encoding=name), (32, 40)).encoding)
+            for name in ("none", "axial", "learned-ape", "swin-bias", "alibi", "sincos")}  # fmt: skip
+    assert [name for name, way in ways.items() if way == "rescale"] == ["learned-ape", "swin-bias"]
+
+
+# Probes and reports
+
+
+def test_probes_of_boxes_are_cost_and_how_soon_it_was_how_good(done):
+    assert names_of(done[0]) == ("reached", "cost")
+    found = probe(done[1])
+    (cost,) = found["cost"]
+    assert cost["images_per_second"] > 0
+    assert cost["encoding_parameters"] == done[1].result()["encoding_parameters"] > 0
+    assert cost["parameters"] == done[1].result()["parameters"]
+    seen = [record["validation_mask_ap"] for record in done[1].metrics()]
+    for row in found["reached"]:
+        assert row["value"] == row["share"] * seen[-1]
+        assert row["step"] == next(3 * (i + 1) for i, value in enumerate(seen) if value >= row["value"])
+    assert [row["share"] for row in found["reached"]] == [0.5, 0.8, 0.9]
+    with pytest.raises(ValueError, match="no probe is named 'offset'; there are reached, cost"):
+        probe(done[1], ["offset"])
+
+
+def test_other_readers_of_runs_say_what_they_wanted(done):
+    with pytest.raises(ValueError, match=r"a run that finds classes of images was wanted, and the task of .* is masks"):
+        restored(done[1])
+    encoding, _, seed = of_run(str(done[1].path))
+    weights = done[1].judged()[0]
+    assert seed == 0
+    assert all(torch.equal(value, weights[f"backbone.encoding.{name}"]) for name, value in encoding.state_dict().items())
+
+
+def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
+    for run in done:
+        probe(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = report(done, tmp_path / "out").read_text()
+    for words in (
+        "Mask AP",
+        "AP50",
+        "AP75",
+        "AP small",
+        "box AP",
+        "What was found",
+        "Steps to 90 %",
+        "Cost against mask AP",
+    ):
+        assert words in text
+    header, *rows = (tmp_path / "out" / "report.csv").read_text().splitlines()
+    assert "test_mask_ap,test_mask_ap_half,test_mask_ap50" in header
+    assert len(rows) == 2
+    assert sum(path.name.startswith("found-") for path in (tmp_path / "out" / "figures").iterdir()) == 2
+    (done[0].path / "predictions.png").write_bytes(b"torn")
+    assert "its picture cannot be read" in report(done, tmp_path / "torn").read_text()
+
+
+def test_a_comparison_knows_runs_that_are_done(done, street):
+    from ropewalk.lab.comparing.outcomes import outcome
+
+    assert outcome(done[0].path).result == done[0].result()
+    torn = dict(done[0].result())
+    torn.pop("test_mask_ap"), torn.pop("test_box_ap")
+    (done[0].path / "result.json").write_text(json.dumps(torn))
+    assert "has no test_accuracy" in outcome(done[0].path).note
