@@ -31,6 +31,11 @@ class Metric:
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
+    def heading(self) -> str:
+        """Its name where a sentence or a title begins."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
     def pace(self) -> str:
         """The name of what costs are told by."""
         return f"{self.things}_per_second"

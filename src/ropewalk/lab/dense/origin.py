@@ -2,8 +2,9 @@
 
 A ViT that begins with the weights of a run is built as that one was: its encoding has the grid of that run as its yardstick,
 hence the same frequencies, whatever the span makes of them, and the same table. Images of another size are then another
-grid of the same places: a rotation turns as far from patch to patch as before, and a learned table, which ends with its
-grid, is read at places squeezed into it, which resizes it. Images are normalised as in that run.
+grid of the same places: a rotation turns as far from patch to patch as before, to the precision with which the coordinates
+of its paper keep distances (see `ropewalk.positions.grid`), and a learned table, which ends with its grid, is read at places
+squeezed into it, which resizes it. Images are normalised as in that run.
 """
 
 from dataclasses import dataclass, replace

@@ -128,7 +128,7 @@ def note(metric: Metric) -> str:
     """What the numbers of the table are."""
     unit = "points of a hundred" if metric is ACCURACY else metric.points
     return (
-        f"{metric.name.capitalize()} on the test set, which was read once, at the end of training: mean over seeds ± half "
+        f"{metric.heading} on the test set, which was read once, at the end of training: mean over seeds ± half "
         f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
     )
 
