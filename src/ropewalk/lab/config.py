@@ -31,7 +31,8 @@ class Config:
                    encoding; None leaves each its own.
     seed           Of the weights, the order of the data, augmentation, dropout.
     data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images; with a `length`, a
-                   file of text, or a folder with train.txt and val.txt.
+                   file of text, or a folder with train.txt and val.txt; with a `task`, a folder of images and what is in
+                   them.
     task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of each
                    pixel; None, one class.
     root           Where torchvision's data sets lie.
