@@ -1,6 +1,7 @@
 """Runs that find boxes and masks: trained, killed and resumed, begun with the weights of others, probed and reported."""
 
 import json
+import math
 import warnings
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from ropewalk.lab.comparing.checks import check
 from ropewalk.lab.comparing.plan import plan
 from ropewalk.lab.config import Config
 from ropewalk.lab.dense.origin import backbone_of, origin_of, resolution_of
+from ropewalk.lab.dense.precision import precisions
 from ropewalk.lab.probes import names_of, probe, restored
 from ropewalk.lab.report import report
 from ropewalk.lab.starting import begin
@@ -174,7 +176,9 @@ def test_a_rotation_turns_as_far_from_patch_to_patch_as_in_the_run_it_goes_on_fr
     assert new.size == old.size == (2, 3)
     assert task.model.resolution == "extrapolate"
     old_places, new_places = old.grid(2, 3).view(2, 3, 2), new.grid(4, 5).view(4, 5, 2)
-    nearly = torch.tensor([4 / 2 * 1 / 3, 5 / 3 * 2 / 4]) if new.coordinates in ("pi", "unit") else 1.0  # as positions.grid says
+    nearly = (
+        torch.tensor([4 / 2 * 1 / 3, 5 / 3 * 2 / 4]) if new.coordinates in ("pi", "unit") else 1.0
+    )  # as positions.grid says
     torch.testing.assert_close(new_places[1, 1] - new_places[0, 0], nearly * (old_places[1, 1] - old_places[0, 0]))
     there = new_places.flatten(0, 1)
     assert torch.equal(new(there)[0].matrices(), old(there)[0].matrices())
@@ -270,6 +274,38 @@ def test_other_readers_of_runs_say_what_they_wanted(done):
     weights = done[1].judged()[0]
     assert seed == 0
     assert all(torch.equal(value, weights[f"backbone.encoding.{name}"]) for name, value in encoding.state_dict().items())
+
+
+class Rank:
+    """One of two processes, as scores know it."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, rank, world):
+        self.process_index, self.num_processes = rank, world
+
+    def unwrap_model(self, model):
+        return model
+
+    def reduce(self, value, how):
+        return value
+
+
+def test_processes_share_the_images_and_their_answers_are_those_of_one(done, street, monkeypatch):
+    task = task_of(replace(done[1].config), "cpu")
+    task.model.load_state_dict(done[1].judged()[0])
+    told = []
+    monkeypatch.setattr("ropewalk.lab.tasks.detect.gather_object", lambda given: told.append(given) or given)
+    whole = task.scores(task.model, "test", Rank(0, 1))
+    assert whole["loss"] == pytest.approx(done[1].result()["test_loss"])
+    parts = [task.scores(task.model, "test", Rank(rank, 2)) for rank in range(2)]
+    assert math.fsum(part["loss"] for part in parts) == pytest.approx(whole["loss"])
+    truths, answers = told[2] + told[4], told[3] + told[5]
+    assert sorted(each["image"]["id"] for each in truths) == [0, 1]
+    assert len(answers) == len(told[1])
+    for kind in ("box", "mask"):
+        scores = precisions(truths[::-1], answers[::-1], 1, kind)
+        assert scores == {name: value for name, value in whole.items() if name.startswith(kind)}
 
 
 def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
