@@ -54,6 +54,20 @@ def test_a_run_is_judged_by_precision_and_draws_what_it_found(done):
     assert [record["step"] for record in done[1].metrics()] == [3, 6]
 
 
+def test_what_stands_out_is_found(tmp_path):
+    """Bright boxes on dark ground: before training next to none of them is found, and after some steps most."""
+    config = replace(
+        settings(paint_pedestrians(tmp_path / "street", 34), encoding="mixed"), width=48, depth=1, task="detect"
+    )
+    config = replace(config, epochs=8, every=8, learning_rate=2e-3)
+    task = task_of(config, "cpu")
+    before = task.scores(task.model, "test", Rank(0, 1))
+    after = train(config, tmp_path / "runs").result()
+    assert before["box_ap50"] < 0.1
+    assert after["test_box_ap50"] > 0.4
+    assert after["test_loss"] < before["loss"]
+
+
 class Killed(BaseException):
     """As by a signal."""
 
