@@ -33,8 +33,8 @@ class Config:
     data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images; with a `length`, a
                    file of text, or a folder with train.txt and val.txt; with a `task`, a folder of images and what is in
                    them.
-    task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of each
-                   pixel; None, one class.
+    task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of
+                   each pixel; None, one class.
     root           Where torchvision's data sets lie.
     size           Of the images in training; None is that of the data.
     validation     The share of the training set that is kept for validation, where the data have none of their own.

@@ -1,4 +1,4 @@
-"""What runs are judged by: accuracy on images, average precision of boxes or masks, overlap of maps, bits per byte of text."""
+"""What runs are judged by: accuracy on images, precision of boxes or masks, overlap of maps, bits per byte of text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Its name where a sentence or a title begins."""
-        return self.name[0].upper() + self.name[1:]
+        """The name where a sentence begins."""
+        return self.name[:1].upper() + self.name[1:]
 
     @property
     def pace(self) -> str:

@@ -13,7 +13,7 @@ deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and c
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
-penn-fudan          ours, for boxes and masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px, from first weights on.
+penn-fudan          ours, for boxes and masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px.
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 

@@ -26,8 +26,8 @@ from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
 from ropewalk.lab.starting import begin
-from ropewalk.lab.store import PICTURE, Damaged, Run
-from ropewalk.lab.tasks import task_of
+from ropewalk.lab.store import Damaged, Run, put
+from ropewalk.lab.tasks import Pictured, task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
 
@@ -246,15 +246,6 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.run.cut(self.step)
 
-    def draw(self) -> None:
-        """A picture of what was found, if the task has one; no result is lost for want of it."""
-        draw = getattr(self.task, "draw", None)
-        try:
-            if draw is not None:
-                draw(self.run.path / PICTURE)
-        except Exception as error:
-            warnings.warn(f"{self.run.path} has no picture of what was found: {error}", stacklevel=2)
-
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
         compiled = self.validated()["validation_loss"] if self.config.compile else None
@@ -267,6 +258,17 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.draw()
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+    def draw(self) -> None:
+        """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""
+        if not isinstance(self.task, Pictured):
+            return
+        try:
+            with self.accelerator.autocast():
+                picture = self.task.picture(self.judged)
+            put(self.run.path / self.task.file, lambda part: part.write_bytes(picture))
+        except Exception as error:
+            warnings.warn(f"the result is kept, but {self.task.file} could not be drawn: {error}", stacklevel=2)
 
 
 def optimiser_of(config: Config, model: "ViT | LM | Hosted | Detector") -> torch.optim.Optimizer:

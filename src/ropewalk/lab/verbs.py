@@ -122,7 +122,10 @@ def compare(
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()
-    every, base = studying.beside(encodings, also), studying.settings(recipe, (*set, *studying.spelt(model=model, task=task)))
+    every, base = (
+        studying.beside(encodings, also),
+        studying.settings(recipe, (*set, *studying.spelt(model=model, task=task))),
+    )
     done = studying.compare(every, base, Path(runs), seeds, baseline, console)
     if not output.first():
         return done.code

@@ -36,6 +36,7 @@ def outcome(path: Path) -> Outcome:
 
 
 def _result(path: Path) -> Outcome:
+    """A result, if it has what a table needs."""
     try:
         found = read(path)
     except Damaged as error:

@@ -2,20 +2,20 @@
 
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.data.scenes import Scene
 from ropewalk.lab.dense.detector import Things
-from ropewalk.lab.store import put
 
 SURE = 0.5
 """The least score of what is drawn."""
 FOUND, THERE = "#ff8c1a", "#ffffff"
 
 
-def picture(shown: Sequence[tuple[Scene, Things]], path: Path) -> None:
-    """Images side by side: what is there is dashed, what was found has its score. The same answers give the same bytes."""
+def picture(shown: Sequence[tuple[Scene, Things]]) -> bytes:
+    """A PNG file of images side by side: what is there is dashed, what was found has its score. The same answers give the
+    same bytes.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2.4 * len(shown), 2.4), layout="constrained")
@@ -27,7 +27,7 @@ def picture(shown: Sequence[tuple[Scene, Things]], path: Path) -> None:
         _draw(axes, {name: value.cpu() for name, value in found.items()})
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=160, metadata={"Software": None})
-    put(path, lambda part: part.write_bytes(data.getvalue()))
+    return data.getvalue()
 
 
 def _draw(axes: Any, found: Things) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of, resolution
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from ropewalk.lab.dense.sizes import brought_back, looked_at, resized
 from ropewalk.lab.draws import seed_of
+from ropewalk.lab.store import PICTURE
 
 WITHOUT = ("model", "loss", "smoothing", "strength", "mixup", "cutmix", "perturb", "shift", "rescale", "per_sample")
 """Settings that detection has no use for."""
@@ -30,6 +30,8 @@ SHOWN = 4
 
 class Detecting:
     """Finds things."""
+
+    file = PICTURE
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
         self.config, self.device, self.size = config, torch.device(device), size_of(config)
@@ -114,11 +116,11 @@ class Detecting:
         seen = together([view(scene, self.size)]).to(self.device)
         return float(model(self.normalised(seen.images), seen.targets))
 
-    def draw(self, path: Path) -> None:
-        """A picture of what was found in a few images of the test set."""
+    def picture(self, model: nn.Module) -> bytes:
+        """What was found in the first images of the test set, when that was judged."""
         from ropewalk.lab.dense.picture import picture
 
-        picture(self.shown, path)
+        return picture(self.shown)
 
 
 def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Origin | None = None) -> Detector:
