@@ -135,7 +135,14 @@ def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
     held = json.loads(path.read_text())
     held["images"][1]["file_name"] = "000004.png"
     path.write_text(json.dumps(held))
-    with pytest.raises(ValueError, match=r"must have each image once, got file_name 000004.png twice"):
+    Image.new("RGB", (56, 40)).save(folder / "val2017" / "000004.png")
+    assert open_scenes(str(folder), **WAYS).counts["test"] == 2  # another image of the same name
+    (folder / "val2017" / "000004.png").write_bytes((folder / "train2017" / "000004.png").read_bytes())
+    with pytest.raises(ValueError, match=r"may not be there twice, got .*train2017/000004.png and .*val2017/000004.png"):
+        open_scenes(str(folder), **WAYS)
+    held["images"][1]["id"] = 101
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="must have each image once, got 2 of 1 ids"):
         open_scenes(str(folder), **WAYS)
     held["categories"] = held["categories"][:1]
     path.write_text(json.dumps(held))

@@ -3,7 +3,7 @@
 annotations/ has one instances_train*.json and one instances_val*.json; images lie in the folder of the same ending, as
 train2017/. The second is the test set; for validation a share of the images of the first is kept. Outlines are polygons or
 run lengths, which pycocotools reads. What lies outside of its image is cut off, and boxes of which nothing is left are left
-out and counted.
+out and counted. No image may be in both files.
 """
 
 import json
@@ -32,7 +32,7 @@ class Coco(Scenes):
         self.images: list[tuple[Path, Entry, list[Entry]]] = []
         for part, path in files.items():
             self._add(folder / path.stem.removeprefix("instances_"), held[part], path)
-        self._check_apart(files)
+        _check_apart(self.images)
         if self.left_out:
             warnings.warn(f"{folder}: {self.left_out} boxes of which nothing lies in the image are left out", stacklevel=2)
         count = len(held["train"]["images"])
@@ -50,19 +50,12 @@ class Coco(Scenes):
                 raise ValueError(f"{path} has something of kind {entry['category_id']}, and no such kind")
             image = by_image[entry["image_id"]]
             image.append(entry)
+        if len(by_image) < len(held["images"]):
+            raise ValueError(f"{path} must have each image once, got {len(held['images'])} of {len(by_image)} ids")
         for image in held["images"]:
             there = [entry for entry in by_image[image["id"]] if _inside(entry["bbox"], image)]
             self.left_out += len(by_image[image["id"]]) - len(there)
             self.images.append((folder / image["file_name"], image, there))
-
-    def _check_apart(self, files: dict[str, Path]) -> None:
-        """No image is there twice."""
-        for key in ("id", "file_name"):
-            seen = [image[key] for _, image, _ in self.images]
-            if len(set(seen)) < len(seen):
-                twice = next(each for each in seen if seen.count(each) > 1)
-                names = " and ".join(str(path) for path in files.values())
-                raise ValueError(f"{names} must have each image once, got {key} {twice} twice")
 
     def scene(self, number: int) -> Scene:
         """An image with the things in it."""
@@ -83,6 +76,21 @@ class Coco(Scenes):
         """Things of a part that are no crowd."""
         entries = (entry for number in self.index[part].tolist() for entry in self.images[number][2])
         return sum(not entry.get("iscrowd", 0) for entry in entries)
+
+
+def _check_apart(images: list[tuple[Path, Entry, list[Entry]]]) -> None:
+    """No image is there twice: not in one file, nor under the same name, byte for byte, in both."""
+    seen: dict[str, Path] = {}
+    for path, _, _ in images:
+        other = seen.setdefault(path.name, path)
+        if other is not path and (other == path or _same(other, path)):
+            raise ValueError(f"the same image may not be there twice, got {other} and {path}")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two files that are there have the same bytes."""
+    both = one.is_file() and other.is_file() and one.stat().st_size == other.stat().st_size
+    return both and one.read_bytes() == other.read_bytes()
 
 
 def _inside(box: list[float], image: Entry) -> list[float] | None:
