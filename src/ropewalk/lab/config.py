@@ -54,7 +54,7 @@ class Config:
     clip           The largest norm of the gradient.
     ema            The decay of a moving average of the weights, which is then what is evaluated.
     loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
-    augment        flip, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
+    augment        flip, turn, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
     perturb        Positions in training: a Gaussian of this deviation, in patches, on each, cut off at half a patch, drawn
                    once a step (or `per_sample`). `shift` moves all alike, up to so many images along each axis; `rescale`
                    stretches by up to this factor.
