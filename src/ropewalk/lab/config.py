@@ -30,10 +30,10 @@ class Config:
     span           Radians that the fastest channel of the encoding turns across the image at its start, the same for every
                    encoding; None leaves each its own.
     seed           Of the weights, the order of the data, augmentation, dropout.
-    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images; with a `length`, a
-                   file of text, or a folder with train.txt and val.txt.
+    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos; with a
+                   `length`, a file of text, or a folder with train.txt and val.txt.
     root           Where torchvision's data sets lie.
-    size           Of the images in training; None is that of the data.
+    size           Of the images in training, of clips with the frames first; None is that of the data.
     validation     The share of the training set that is kept for validation, where the data have none of their own.
     fraction       The share of what is left that is trained on.
     length         Bytes of a window of text, from which each next one is to be found; None: images.

@@ -19,7 +19,8 @@ Operations, by name, in the order in which they are applied, whatever the order 
     jitter         brightness, contrast and saturation, in this order, each by a random factor
 
 and after them mixup or cutmix. Volumes have crop, flip, turn, mixup and cutmix; the others are for images of 1 or 3
-channels. Nothing waits for the device, and nothing loops over samples. Between operations pixels are not rounded to 256 levels.
+channels. Nothing waits for the device, and nothing loops over samples. Between operations pixels are not rounded to 256
+levels.
 """
 
 from ropewalk.lab.augment.checks import OPERATIONS as OPERATIONS
