@@ -67,8 +67,7 @@ def test_each_is_trained_on_volumes(name, solid, tmp_path):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("name", THREE)
 def test_each_sees_every_axis(name, axis):
-    """Patches that change places along an axis change the answer, but for an encoding of nothing, and where positions move
-    with them."""
+    """Patches that change places along an axis change the answer, unless their positions go with them."""
     config = replace(SMALL, encoding=name)
     model = model_of(config, size=SIZE, channels=1, classes=5).double()
     for weight in model.parameters():  # some encodings begin with zeros, and small weights with small answers

@@ -26,8 +26,7 @@ def settings(recipe: str, words: Sequence[str]) -> "Config":
 
 
 def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Settings of key=value, of those that there are. One number for the size is that of all axes, of which there are two
-    unless the base has more."""
+    """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
     from ropewalk.lab.comparing.plan import OWN
 
     given = parse(words)

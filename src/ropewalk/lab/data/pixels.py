@@ -54,10 +54,10 @@ def resized(images: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def resampled(volumes: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Float volumes (N C D H W) of another size: along axes that shrink the mean of what each cell covers, so that an
-    occupancy becomes the share of the cell that is filled; along axes that grow, trilinear.
+    """Float volumes (N C D H W) of another size: means of what cells cover along axes that shrink, trilinear along others.
 
-    Where a side is no multiple of the new one, a cell counts all that it touches.
+    So an occupancy becomes the share of a cell that is filled. Where a side is no multiple of the new one, a cell counts all
+    voxels that it touches.
     """
     fewer = tuple(min(old, new) for old, new in zip(volumes.shape[2:], size, strict=True))
     volumes = volumes if fewer == volumes.shape[2:] else F.interpolate(volumes, fewer, mode="area")
