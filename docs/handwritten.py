@@ -2,7 +2,7 @@
 
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
-{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py` or `context.py`
+{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py`, `context.py` or `tuned.py`
 """
 
 import re
@@ -14,6 +14,7 @@ import longer
 import recipes
 import speed
 import tables
+import tuned
 from ropewalk.encodings import REGISTRY
 
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES | context.TABLES)[source]()
+        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES | context.TABLES | tuned.TABLES)[source]()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)
     text = re.sub(r"\]\(([^)#]+)", lambda link: f"]({PLACES.get(link[1], link[1])}", text)

@@ -171,11 +171,15 @@ def test_rope_types_of_a_config(name, length):
 def test_few_tokens_are_turned_as_written(gain, dtype, compiled):
     heads, depth, places = {"q": 4, "k": 2}, 16, torch.tensor([[3], [70]])
     code = rw.create("rope", head_dim=depth, base=100.0)(places)
-    few = turning.lighter(code if gain is None else code.stretched(gain), torch.empty(2, 1, 64))
-    assert isinstance(few, turning.Few)
+    code = code if gain is None else code.stretched(gain)
+    assert isinstance(turning.lighter(code, torch.empty(2, 1, 64)), turning.Few)
+
+    def turn(q, k):
+        return turning.lighter(code, torch.empty(2, 1, 64)).qk(q, k)
+
     generator = torch.Generator().manual_seed(0)
     xs = [torch.randn(2, n, 1, depth, dtype=dtype, generator=generator).requires_grad_() for n in heads.values()]
-    turn = torch.compile(few.qk, backend="eager") if compiled else few.qk
+    turn = torch.compile(turn, backend="eager", fullgraph=True) if compiled else turn
     angle = places.double() * 100.0 ** (-torch.arange(8, dtype=torch.float64) / 8)
     number = (gain or 1.0) * torch.polar(torch.ones_like(angle), angle)[:, None, None]
     near = {torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.float64: 1e-5}[dtype]

@@ -14,7 +14,7 @@ from scipy import stats
 from ropewalk.lab.augment import OPERATIONS, Augment
 from ropewalk.lab.augment.affine import then
 from ropewalk.lab.augment.colour import autocontrast, blend, equalise, grey, mean, posterise, smooth, solarise
-from ropewalk.lab.augment.cut import cropped, flipped
+from ropewalk.lab.augment.cut import cropped, flipped, turned
 from ropewalk.lab.augment.mix import mix
 from ropewalk.lab.augment.rand import CHOICES, drawn, rand_augment
 from ropewalk.lab.augment.recipe import COLUMNS
@@ -98,6 +98,79 @@ def test_volumes_are_cropped_along_all_axes_and_flipped_along_the_last():
         z, r, c = (int(a * (n + 2 - m + 1)) for a, n, m in zip(v[:3], (3, 5, 7), (4, 3, 6), strict=True))
         wanted = torch.nn.functional.pad(x, (1,) * 6)[:, z : z + 4, r : r + 3, c : c + 6] / 255
         close(y, wanted.flip(-1) if v[COLUMNS["crop"] + COLUMNS["resized-crop"]] < 0.5 else wanted, atol=1e-7)
+
+
+def test_each_axis_is_mirrored_by_a_coin_of_its_own():
+    images, u = bytes_of(4000, 1, 2, 3, 2), numbers(4000, 1)[:, 0]
+    got = flipped(images, u, (0, -1, 1))
+    seen = []
+    for x, y, v in zip(images, got, u.tolist(), strict=True):
+        digits = [int(v * 2**k) % 2 for k in (1, 2, 3)]
+        dims = [dim for dim, digit in zip((1, 3, 2), digits, strict=True) if not digit]
+        assert torch.equal(y, x.flip(dims))
+        seen.append(digits[0] + 2 * digits[1] + 4 * digits[2])
+    assert even(torch.bincount(torch.tensor(seen), minlength=8)) > 1e-4
+
+
+@pytest.mark.parametrize(("upright", "plane"), [(0, (2, 3)), (1, (1, 3)), (-1, (1, 2)), (-3, (2, 3))])
+def test_volumes_are_turned_about_an_axis(upright, plane):
+    sides = [4, 4, 4]
+    sides[upright] = 3
+    images, u = bytes_of(400, 2, *sides), numbers(400, 1)[:, 0]
+    got = turned(images, u, upright)
+    for x, y, v in zip(images, got, u.tolist(), strict=True):
+        assert torch.equal(y, x.rot90(int(4 * v), plane))
+    assert even(torch.bincount((4 * u).long(), minlength=4)) > 1e-4
+    with pytest.raises(ValueError, match=r"a quarter turn needs equal sides across its axis, got images \(400, 2, "):
+        turned(images, u, (upright + 1) % 3)
+
+
+def test_an_image_is_turned_whole():
+    images, u = bytes_of(9, 3, 5, 5), torch.arange(9) / 9
+    got = turned(images, u)
+    for x, y, v in zip(images, got, u.tolist(), strict=True):
+        assert torch.equal(y, F.rotate(x, 90 * int(4 * v)))
+    assert torch.equal(call(Augment(("turn",)), images[:0])[0], images[:0].float())
+    assert torch.equal(turned(images.mT, u), turned(images.mT.contiguous(), u))
+
+
+def test_volumes_are_cropped_mirrored_and_turned_by_a_recipe():
+    images = bytes_of(40, 1, 6, 6, 5)
+    augment = Augment(("turn", "crop", "flip"), pad=1, mirrored=(0, 1), upright=2)
+    got, _ = call(augment, images)
+    u = augment.draw(torch.arange(40), 0)
+    flip, turn = u[:, COLUMNS["crop"] + COLUMNS["resized-crop"]], u[:, -1]
+    right = turned(flipped(cropped(images, u[:, :3], (6, 6, 5), 1, "zero"), flip, (0, 1)), turn, 2)
+    assert torch.equal(got, right.float() * (1 / 255))
+    assert dataclasses.asdict(Augment(**json.loads(json.dumps(dataclasses.asdict(augment))))) == dataclasses.asdict(augment)
+
+
+def test_numbers_of_images_are_what_they_were():
+    """A new operation must not move the numbers of others: runs from before go on."""
+    u = Augment(count=2).draw(torch.arange(3), 5)
+    assert torch.equal(u, uniform(0, 5, torch.arange(3), 0xA06, 42))
+    assert [*COLUMNS.items()] == [
+        ("crop", 3), ("resized-crop", 22), ("flip", 1), ("three-augment", 2), ("jitter", 3), ("mix", 6),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "message"),
+    [
+        (
+            {"mirrored": (2,)},
+            (2, 1, 5, 7),
+            r"mirrored must be of the 2 axes of the images, from -2 to 1, once each, got \(2,\)",
+        ),
+        ({"mirrored": (0, -3)}, (2, 1, 5, 7, 3), r"mirrored must be of the 3 axes .* once each, got \(0, -3\)"),
+        ({"upright": 3}, (2, 1, 5, 5, 5), r"upright must be of the 3 axes .* got \(3,\)"),
+    ],
+)
+def test_axes_that_there_are_not_are_refused(options, shape, message):
+    with pytest.raises(ValueError, match=message):
+        call(Augment(("flip",), **options), bytes_of(*shape))
+    with pytest.raises(ValueError, match="mirrored and upright must be numbers of axes"):
+        Augment(mirrored=("rows",))
 
 
 # Resized crops
@@ -440,7 +513,7 @@ def test_a_recipe_is_torchvisions_functions_in_a_row():
     augment = Augment(("jitter", "flip", "resized-crop"), size=(9, 11), scale=scale, ratio=ratio)
     got, targets = call(augment, images)
     u = augment.draw(torch.arange(24), 0)
-    columns = dict(zip(COLUMNS, u.split([*COLUMNS.values(), 4], 1), strict=False))
+    columns = dict(zip(COLUMNS, u.split([*COLUMNS.values(), 5], 1), strict=False))
     box = boxes(columns["resized-crop"], (23, 31), scale, ratio)
     for i in range(24):
         x = F.resized_crop(images[i].float() / 255, *(int(side[i]) for side in box), [9, 11], antialias=True)
@@ -453,15 +526,16 @@ def test_a_recipe_is_torchvisions_functions_in_a_row():
     assert torch.equal(targets, torch.nn.functional.one_hot(torch.arange(24) % 7, 7).float())
 
 
+FLAT = [name for name in OPERATIONS if name != "turn"]
 OWNERS = {"mix": {"mixup": 0.8, "cutmix": 1.0}} | {name: {"operations": (name,)} for name in OPERATIONS}
 
 
 @pytest.mark.parametrize("name", OWNERS)
 def test_an_operation_listens_to_its_own_numbers_alone(name):
     """Other numbers in all other columns change nothing; other numbers in its own do."""
-    augment, images, labels = Augment(**OWNERS[name]), bytes_of(8, 3, 23, 31), torch.arange(8) % 7
+    augment, images, labels = Augment(**OWNERS[name]), bytes_of(8, 3, 23, 23 if name == "turn" else 31), torch.arange(8) % 7
     one, other = augment.draw(torch.arange(8), 0), augment.draw(torch.arange(8), 1)
-    owners = [owner for owner, n in (COLUMNS | {"rand-augment": 4}).items() for _ in range(n)]
+    owners = [owner for owner, n in (COLUMNS | {"rand-augment": 4, "turn": 1}).items() for _ in range(n)]
     own = torch.tensor([owner == name for owner in owners])
     first, same, different = (
         augment.apply(images, labels, u, classes=7)[0]
@@ -570,13 +644,13 @@ def test_numbers_of_a_purpose_do_not_depend_on_the_recipe():
 
 def test_operations_act_in_one_order():
     images = bytes_of(8, 3, 5, 7)
-    names = [name for name in OPERATIONS if name != "crop"]
+    names = [name for name in FLAT if name != "crop"]
     one, other = (call(Augment(tuple(order)), images)[0] for order in (names, names[::-1]))
     assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 7), (4, 1, 5, 7), (0, 3, 5, 7), (0, 1, 23, 31), (2, 3, 1, 4), (4, 1, 40, 3)])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", FLAT)
 def test_shapes_types_and_ranges(shape, name):
     images = bytes_of(*shape)
     before = images.clone()
@@ -598,7 +672,7 @@ def test_volumes_are_mixed(batch):
 
 
 @pytest.mark.parametrize("value", [0, 255])
-@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in OPERATIONS), ("resized-crop", {"size": (9, 7)})])
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in FLAT), ("resized-crop", {"size": (9, 7)})])
 def test_black_and_white_stay_in_range(value, name, options):
     """Weights that sum to one but for a bit must not make white brighter."""
     images = torch.full((64, 3, 23, 31), value, dtype=torch.uint8)
@@ -686,7 +760,7 @@ def test_options_that_make_no_sense_are_errors(options, message):
         (
             {"operations": ("jitter",)},
             (2, 1, 3, 5, 7),
-            r"'jitter' is for images of two axes \(volumes have crop, flip, mixup and cut",
+            r"'jitter' is for images of two axes \(volumes have crop, flip, turn, mixup and cut",
         ),
         ({"operations": ("resized-crop",)}, (2, 1, 3, 5, 7), "'resized-crop' is for images of two axes"),
         ({"operations": ("three-augment",)}, (2, 2, 5, 7), r"for images of 1 or 3 channels, got \(2, 2, 5, 7\)"),

@@ -332,6 +332,18 @@ def test_volumes_are_resized_by_lines_along_each_axis():
     assert np.abs(found.numpy() - right).max() <= 0.501
 
 
+def test_volumes_that_shrink_are_means_of_what_each_cell_covers():
+    filled = np.random.default_rng(0).integers(0, 2, (3, 1, 6, 9, 4), dtype=np.uint8) * 255
+    cells = filled.astype(np.float64).reshape(3, 1, 2, 3, 3, 3, 4).mean((3, 5))
+    found = resized(torch.from_numpy(filled), (2, 3, 4)).numpy()
+    assert np.abs(found - cells).max() <= 0.501
+    longer = resized(torch.from_numpy(filled), (2, 3, 8)).numpy()
+    assert np.abs(longer[..., 1:-1:2] - (0.75 * cells[..., :-1] + 0.25 * cells[..., 1:])).max() <= 0.501
+    single = resized(torch.from_numpy(filled), (1, 1, 1)).numpy().reshape(3)
+    assert np.abs(single - filled.reshape(3, -1).mean(1)).max() <= 0.501
+    assert resized(torch.from_numpy(filled[:0]), (2, 3, 4)).shape == (0, 1, 2, 3, 4)
+
+
 def test_a_size_is_that_of_all_splits_and_of_the_moments(saved):
     path = saved(**arrays(), val_images=random_images(6, 5, 7, 3), val_labels=np.arange(6) % 3)
     data = load(path, size=(4, 9))

@@ -275,7 +275,7 @@ def test_batches_come_where_the_data_were_sent(pictures):
 
 @pytest.mark.parametrize(("most", "numbers"), [(2048, range(30)), (4, (0, 10, 19, 29))])
 def test_mean_and_deviation_are_those_of_the_middles_of_some(pictures, monkeypatch, most, numbers):
-    monkeypatch.setattr("ropewalk.lab.data.folder.SAMPLE", most)
+    monkeypatch.setattr("ropewalk.lab.data.folder.Folder.few", most)
     data = opened(pictures, validation=0.0)
     images = torch.stack([middle(pictures, "train", number) for number in numbers]).numpy() / 255
     np.testing.assert_allclose(data.mean, images.mean((0, 2, 3)), rtol=1e-12)

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -117,6 +119,36 @@ def test_a_run_that_cannot_be_probed_has_no_line(tmp_path, monkeypatch, capsys):
     assert run(tmp_path, "--part", "screening", "--only", "none") == 1
     assert "could not be probed, and has no line: no images today" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "out" / "screening.jsonl").exists()
+
+
+def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
+    words = ("--part", "screening", "--only", "none", "--seed", "0")
+    assert run(tmp_path, *words) == 0
+    path = tmp_path / "out" / "screening.jsonl"
+    path.unlink()
+    (folder,) = (each.parent for each in (tmp_path / "runs").glob("*/result.json"))
+    other = Run.at(folder)
+    other.claim()
+    assert run(tmp_path, *words) == 1
+    assert not path.exists()
+    other.release()
+    assert run(tmp_path, *words) == 0
+    assert len(load(path)) == 1
+
+
+def test_processes_that_write_lines_at_once_lose_none(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from ropewalk.lab.studies.lines import write\n"
+        "path, name, other = Path(sys.argv[1]), *sys.argv[2:]\n"
+        "(path.parent / name).touch()\n"
+        "while not (path.parent / other).exists(): pass\n"
+        "for i in range(40): write(path, [{'name': name, 'seed': i, 'epochs': 1}])"
+    )
+    path = tmp_path / "main.jsonl"
+    names = ("axial", "mixed")
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path), *some]) for some in (names, names[::-1])]
+    assert [each.wait() for each in both] == [0, 0]
+    assert len(load(path)) == 80
 
 
 def test_lines_of_other_runs_stay(tmp_path):

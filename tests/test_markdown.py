@@ -170,6 +170,7 @@ def test_the_pages_with_code_are_these():
         "docs/pages/lab-recipes.md",
         "docs/pages/lab-runs.md",
         "docs/pages/lab-text.md",
+        "docs/pages/lab-volumes.md",
         "docs/pages/longer.md",
         "docs/pages/model.md",
         "docs/pages/positions.md",

@@ -97,7 +97,7 @@ def test_maps_have_each_patch_in_its_place(size):
     for block in vit.blocks:
         torch.nn.init.zeros_(block.proj.weight)  # tokens do not see each other
     there, other = images(2, *size), images(2, *size)
-    place = tuple(1 if side == 12 else 0 for side in size[:-1]) + (1,)
+    place = (*(1 if side == 12 else 0 for side in size[:-1]), 1)
     pixels = tuple(slice(4 * i, 4 * i + 4) for i in place)
     other[(..., *pixels)] = there[(..., *pixels)]
     changed = (vit.maps(there) != vit.maps(other)).any(1).any(0)

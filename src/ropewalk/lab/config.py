@@ -30,13 +30,13 @@ class Config:
     span           Radians that the fastest channel of the encoding turns across the image at its start, the same for every
                    encoding; None leaves each its own.
     seed           Of the weights, the order of the data, augmentation, dropout.
-    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images; with a `length`, a
-                   file of text, or a folder with train.txt and val.txt; with a `task`, a folder of images and what is in
-                   them.
+    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos; with a
+                   `length`, a file of text, or a folder with train.txt and val.txt; with a `task`, a folder of images and
+                   what is in them.
     task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of
                    each pixel; None, one class.
     root           Where torchvision's data sets lie.
-    size           Of the images in training; None is that of the data.
+    size           Of the images in training, of clips with the frames first; None is that of the data.
     validation     The share of the training set that is kept for validation, where the data have none of their own.
     fraction       The share of what is left that is trained on.
     length         Bytes of a window of text, from which each next one is to be found; None: images.
@@ -44,7 +44,7 @@ class Config:
     model          timm:NAME, a vision transformer of timm's; None: our own. timm's takes patch, drop_path and dropout. Its
                    width, depth, heads, ratio, pool and layer_scale are its own: those here, which recipes set, are not
                    looked at. Its registers are too, and must be 0 here.
-    patch          The side of a patch.
+    patch          The side of a patch, or one for each axis: 2,16,16 is a tubelet of two frames.
     kv_heads       Heads of keys and values, for text; None: as many as of queries.
     ratio          Of the perceptron's width to the model's.
     pool           What is classified: the mean of the patches, or a class token.
@@ -57,7 +57,7 @@ class Config:
     clip           The largest norm of the gradient.
     ema            The decay of a moving average of the weights, which is then what is evaluated.
     loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
-    augment        flip, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
+    augment        flip, turn, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
     perturb        Positions in training: a Gaussian of this deviation, in patches, on each, cut off at half a patch, drawn
                    once a step (or `per_sample`). `shift` moves all alike, up to so many images along each axis; `rescale`
                    stretches by up to this factor.
@@ -83,7 +83,7 @@ class Config:
     keys: float | None = None
 
     model: str | None = None
-    patch: int = 4
+    patch: int | tuple[int, ...] = 4
     width: int = 192
     depth: int = 12
     heads: int = 4
@@ -126,9 +126,12 @@ class Config:
             _check(each.name, value, hints[each.name])
             if type(value) is int and not _fits_exactly(value, hints[each.name]):
                 object.__setattr__(self, each.name, float(value))  # equal settings have one spelling
-        for name in ("epochs", "batch", "depth", "heads", "width", "patch", "every"):
+        for name in ("epochs", "batch", "depth", "heads", "width", "every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        sides = (self.patch,) if isinstance(self.patch, int) else self.patch
+        if not sides or min(sides) < 1:
+            raise ValueError(f"patch must be 1 or more, or one such number for each axis, got {self.patch}")
         for name in ("length", "kv_heads"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be none, or 1 or more, got {getattr(self, name)}")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm import install
 from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
+from ropewalk.lab.patching import sides_of
 
 TIMM = "timm:"
 INSTALLED = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
@@ -62,7 +63,12 @@ def hosted(config: Config, options: dict[str, Any], *, size: tuple[int, ...], ch
     """The model that a run names, its weights drawn from the seed: the same ones for every encoding but for its own."""
     name = timm_name(config)
     _check(config, options, size)
-    made: dict[str, Any] = {"img_size": size, "patch_size": config.patch, "in_chans": channels, "num_classes": classes}
+    made: dict[str, Any] = {
+        "img_size": size,
+        "patch_size": sides_of(config.patch, 2),
+        "in_chans": channels,
+        "num_classes": classes,
+    }
     torch.manual_seed(config.seed)
     drops: dict[str, Any] = {"drop_path_rate": config.drop_path, "drop_rate": config.dropout}
     try:

@@ -14,6 +14,9 @@ liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its 
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
 penn-fudan          ours, for boxes and masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px.
+modelnet10          ours, for volumes: occupancy grids of 30³ (data/modelnet10.npz), patches of 3³, 1,000 tokens. Its last
+                    axis points up: volumes are mirrored along the others and turned about it.
+modelnet10-half     the same at 15³, 125 tokens: a cell is the share of 2³ voxels that is filled. For finer grids later.
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
@@ -57,6 +60,25 @@ _GEIJN = replace(
     augment=("resized-crop", "flip", "three-augment", "jitter"),
     mixup=0.8,
     cutmix=1.0,
+)
+
+_VOLUMES = Config(
+    data="data/modelnet10.npz",
+    size=(30, 30, 30),
+    span=_SPAN,
+    patch=3,
+    width=192,
+    depth=6,
+    heads=4,
+    epochs=60,
+    batch=64,
+    learning_rate=1e-3,
+    augment=("flip", "turn", "crop"),
+    strength={"mirrored": [0, 1], "upright": 2, "pad": 2},
+    smoothing=0.1,
+    precision="bfloat16",
+    compile=True,
+    workers=0,
 )
 
 RECIPES: dict[str, Config] = {
@@ -165,6 +187,8 @@ RECIPES: dict[str, Config] = {
         compile=True,
         every=5,
     ),
+    "modelnet10": _VOLUMES,
+    "modelnet10-half": replace(_VOLUMES, size=(15, 15, 15), strength={**_VOLUMES.strength, "pad": 1}),
     "books": Config(
         encoding="rope",
         data="data/books",

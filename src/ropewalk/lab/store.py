@@ -60,12 +60,7 @@ class Run:
     def hold(self, environment: Mapping[str, Any]) -> None:
         """Make the folder, or take it over, for this process alone."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise Busy(f"{self.path} is being written by another process") from None
+        self.claim()
         try:
             for leftover in self.path.glob("*.part"):
                 leftover.unlink()
@@ -74,6 +69,15 @@ class Run:
         except BaseException:
             self.release()
             raise
+
+    def claim(self) -> None:
+        """Keep other processes out of a folder that is there."""
+        self._lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise Busy(f"{self.path} is being written by another process") from None
 
     def release(self) -> None:
         """Let others in."""

@@ -26,7 +26,7 @@ def settings(recipe: str, words: Sequence[str]) -> "Config":
 
 
 def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Settings of key=value, of those that there are."""
+    """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
     from ropewalk.lab.comparing.plan import OWN
 
     given = parse(words)
@@ -37,7 +37,7 @@ def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     if isinstance(said := given.get("augment"), str):
         given["augment"] = [said] if said else []
     if type(side := given.get("size")) is int:
-        given["size"] = [side, side]
+        given["size"] = [side] * len(base["size"] or (side, side))
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.code import Code, Rotation
-from ropewalk.ops.layout import widened
+from ropewalk.ops.rotate.reference import made, whole_halves
 
 NAME = "apply_rotary_pos_emb"
 FEW = 1 << 16
@@ -26,13 +26,10 @@ class Few:
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Both together, but for a compiler, which makes one kernel of each."""
         if torch.compiler.is_compiling():
-            return self._turned(q), self._turned(k)
-        q, k = self._turned(torch.cat([q, k], dim=1)).split_with_sizes([q.shape[1], k.shape[1]], dim=1)
+            return whole_halves(q, self.along, self.across), whole_halves(k, self.along, self.across)
+        both = whole_halves(torch.cat([q, k], dim=1), self.along, self.across)
+        q, k = both.split_with_sizes([q.shape[1], k.shape[1]], dim=1)
         return q, k
-
-    def _turned(self, x: Tensor) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, self.along.dtype))
-        return torch.addcmul(wide * self.along, wide.roll(x.shape[-1] // 2, -1), self.across).to(x.dtype)
 
 
 def lighter(code: Code, hidden: Tensor) -> Code | Few:
@@ -42,9 +39,7 @@ def lighter(code: Code, hidden: Tensor) -> Code | Few:
     angle, gain = code.q_angle, code.q_gain
     if code.k_gain is not gain or 2 * angle.shape[-1] != code.head_dim or angle.shape[-3] != 1 or code.q_prefix:
         return code
-    angle = widened(angle if angle.ndim == 4 else angle.unsqueeze(0))
-    cos, sin = (wave if gain is None else wave * gain for wave in (angle.cos(), angle.sin()))
-    return Few(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
+    return Few(*made(angle).stretched(gain).spread())
 
 
 def teach(modelling: ModuleType) -> None:

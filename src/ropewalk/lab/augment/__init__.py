@@ -12,13 +12,15 @@ Operations, by name, in the order in which they are applied, whatever the order 
 
     crop           pad every side, by zeros or by reflection, then cut out `size` at a random place
     resized-crop   cut out a box of random area and shape, and resize it to `size`; not together with crop
-    flip           mirror the last axis, for half of the samples
+    flip           mirror the last axis, or those that `mirrored` has, each for half of the samples
+    turn           turn by 0 to 3 quarters, volumes about the axis `upright`
     rand-augment   `count` operations of one magnitude, each drawn from fourteen (RandAugment)
     three-augment  one of greyscale, solarise and Gaussian blur (DeiT-III)
     jitter         brightness, contrast and saturation, in this order, each by a random factor
 
-and after them mixup or cutmix. Volumes have crop, flip, mixup and cutmix; the others are for images of 1 or 3 channels.
-Nothing waits for the device, and nothing loops over samples. Between operations pixels are not rounded to 256 levels.
+and after them mixup or cutmix. Volumes have crop, flip, turn, mixup and cutmix; the others are for images of 1 or 3
+channels. Nothing waits for the device, and nothing loops over samples. Between operations pixels are not rounded to 256
+levels.
 """
 
 from ropewalk.lab.augment.checks import OPERATIONS as OPERATIONS

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ropewalk.positions import readable
 
-OPERATIONS = ("crop", "resized-crop", "flip", "rand-augment", "three-augment", "jitter")
+OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
 """In the order in which they act."""
-OF_VOLUMES = ("crop", "flip")
+OF_VOLUMES = ("crop", "flip", "turn")
 OF_COLOURS = ("rand-augment", "three-augment", "jitter")
 
 
@@ -57,6 +57,15 @@ def check_batch(images: Tensor, labels: Tensor, numbers: Tensor, classes: int) -
         raise ValueError(f"labels must be int64 ({len(images)},) like the images, and indices as many, got {got}")
     if readable(labels) and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+
+
+def check_axes(name: str, given: Sequence[int], axes: int) -> None:
+    """Whether axes of images that have so many are named once each, counted from the first or, below zero, from the last."""
+    there = all(-axes <= axis < axes for axis in given)
+    if not there or len({axis % axes for axis in given}) < len(given):
+        raise ValueError(
+            f"{name} must be of the {axes} axes of the images, from {-axes} to {axes - 1}, once each, got {given}"
+        )
 
 
 def check_meaning(operations: Sequence[str], shape: Sequence[int], size: Sequence[int] | None) -> None:

@@ -1,4 +1,4 @@
-"""Flips and crops: pixels that only move, so that every bit of them stays."""
+"""Flips, quarter turns and crops: pixels that only move, so that every bit of them stays."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,31 @@ from torch import Tensor
 from ropewalk.lab.augment.samples import along, per_sample, take
 
 
-def flipped(images: Tensor, u: Tensor) -> Tensor:
-    """Images (B C …) mirrored along the last axis where u (B,) is below a half."""
-    return torch.where(per_sample(u < 0.5, images), images.flip(-1), images)
+def flipped(images: Tensor, u: Tensor, axes: Sequence[int] = (-1,)) -> Tensor:
+    """Images (B C *sides) mirrored along each axis by a coin of its own: the first binary digits of u (B,), 0 mirrors."""
+    for dim in _dims(images, axes):
+        images = torch.where(per_sample(u < 0.5, images), images.flip(dim), images)
+        u = (2 * u).frac()
+    return images
+
+
+def turned(images: Tensor, u: Tensor, upright: int = -1) -> Tensor:
+    """Images (B C H W), or volumes (B C D H W) about one axis, after 0 to 3 quarter turns, as many as u (B,) has quarters.
+
+    A turn takes the first of the two other axes to the second. Their sides must agree.
+    """
+    plane = [2, 3] if images.ndim == 4 else sorted({2, 3, 4} - {*_dims(images, [upright])})
+    if len({images.shape[dim] for dim in plane}) > 1:
+        raise ValueError(f"a quarter turn needs equal sides across its axis, got images {tuple(images.shape)}")
+    quarters, result = per_sample((4 * u).long(), images), images
+    for count in (1, 2, 3):
+        result = torch.where(quarters == count, images.rot90(count, plane), result)
+    return result
+
+
+def _dims(images: Tensor, axes: Sequence[int]) -> list[int]:
+    """The dimensions of axes of images (B C *sides), which may be counted from the last one, as -1, -2, …"""
+    return [2 + axis % (images.ndim - 2) for axis in axes]
 
 
 def cropped(images: Tensor, u: Tensor, size: Sequence[int], pad: int, padding: str) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import not_negative, one_of, positives
-from ropewalk.lab.augment.checks import check_batch, check_meaning, interval, known, whole
+from ropewalk.lab.augment.checks import check_axes, check_batch, check_meaning, interval, known, whole
 from ropewalk.lab.augment.colour import jitter
-from ropewalk.lab.augment.cut import cropped, flipped
+from ropewalk.lab.augment.cut import cropped, flipped, turned
 from ropewalk.lab.augment.mix import NUMBERS, mix
 from ropewalk.lab.augment.rand import LEVELS, rand_augment
 from ropewalk.lab.augment.resize import TRIES, boxes, resized
@@ -19,7 +19,8 @@ from ropewalk.lab.draws import uniform
 STREAM = 0xA06
 """Keeps these numbers apart from those that others draw for the same samples."""
 COLUMNS = {"crop": 3, "resized-crop": 2 * TRIES + 2, "flip": 1, "three-augment": 2, "jitter": 3, "mix": NUMBERS}
-"""How many numbers each has, one after the other. Those of rand-augment come last, because they vary in count."""
+"""How many numbers each has, one after the other. Those of rand-augment, which vary in count, come after them, and then one
+of turn."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Augment:
     operations  Names, in any order.
     size        Of the images that come out, by default of those that go in. Only the crops change it.
     pad         Of crop: pixels on every side; `padding` is "zero" or "reflect".
+    mirrored    Of flip: the axes that are mirrored, each for half of the samples; -1 is the last.
+    upright     Of turn: the axis of volumes that turns leave alone; an image is turned whole.
     scale       Of resized-crop: the box's area over the image's; `ratio` is the box's width over its height.
     count       Of rand-augment: how many operations; `magnitude` is theirs, from 0 to 30.
     brightness  Of jitter: factors lie in 1 ± this number; `contrast` and `saturation` alike.
@@ -40,6 +43,8 @@ class Augment:
     size: tuple[int, ...] | None = None
     pad: int = 4
     padding: str = "zero"
+    mirrored: tuple[int, ...] = (-1,)
+    upright: int = -1
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     count: int = 2
@@ -57,6 +62,9 @@ class Augment:
         object.__setattr__(self, "operations", known(self.operations))
         if self.size is not None:
             positives("size", self.size)
+        for axis in (*self.mirrored, self.upright):
+            if isinstance(axis, bool) or not isinstance(axis, int):
+                raise ValueError(f"mirrored and upright must be numbers of axes, got {self.mirrored} and {self.upright}")
         whole("pad", self.pad)
         whole("count", self.count)
         whole("seed", self.seed)
@@ -74,7 +82,11 @@ class Augment:
 
     def draw(self, index: Tensor, epoch: int) -> Tensor:
         """All numbers of the samples, (B, n): in each column those of one purpose, whatever the operations are."""
-        return uniform(self.seed, epoch, index, STREAM, sum(COLUMNS.values()) + 2 * self.count)
+        return uniform(self.seed, epoch, index, STREAM, sum(self._columns.values()))
+
+    @property
+    def _columns(self) -> dict[str, int]:
+        return COLUMNS | {"rand-augment": 2 * self.count, "turn": 1}
 
     def apply(self, images: Tensor, labels: Tensor, numbers: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
         """What a call does once its numbers are drawn: tensors to tensors, of which `torch.compile` makes one graph.
@@ -83,7 +95,9 @@ class Augment:
         """
         check_batch(images, labels, numbers, classes)
         check_meaning(self.operations, images.shape, self.size)
-        u = dict(zip((*COLUMNS, "rand-augment"), torch.split(numbers, [*COLUMNS.values(), 2 * self.count], 1), strict=True))
+        check_axes("mirrored", self.mirrored, images.ndim - 2)
+        check_axes("upright", (self.upright,), images.ndim - 2)
+        u = dict(zip(self._columns, torch.split(numbers, [*self._columns.values()], 1), strict=True))
         images = self._cut(images, u)
         if "rand-augment" in self.operations:
             images = rand_augment(images, u["rand-augment"], self.magnitude)
@@ -106,7 +120,9 @@ class Augment:
             images = resized(_unit(images), boxes(u["resized-crop"], sides, self.scale, self.ratio), size)
         elif size != sides:
             raise ValueError(f"images must have the size {size} if nothing crops them, got {sides}")
-        return _unit(flipped(images, u["flip"][:, 0]) if "flip" in self.operations else images)
+        if "flip" in self.operations:
+            images = flipped(images, u["flip"][:, 0], self.mirrored)
+        return _unit(turned(images, u["turn"][:, 0], self.upright) if "turn" in self.operations else images)
 
 
 def _unit(images: Tensor) -> Tensor:

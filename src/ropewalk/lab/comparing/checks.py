@@ -20,6 +20,7 @@ from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Data, epoch_order
+from ropewalk.lab.patching import fills, grid_of, told
 from ropewalk.lab.placing import moved
 from ropewalk.lab.store import Run
 from ropewalk.lab.tasks.text import check_text, length_of, open_text, reader_of
@@ -111,9 +112,11 @@ def _check_things(configs: Mapping[str, Config], config: Config, processes: int)
 def _check_numbers(config: Config, data: Data, processes: int) -> None:
     """Patches that fill the images, batches that the data fill, and something to validate by."""
     size = config.size or data.size
-    if any(side % config.patch for side in size):
-        told = " × ".join(map(str, size))
-        raise Refusal(f"the patch must divide the sides of the images, got a patch of {config.patch} and images of {told}")
+    with refusing():
+        filled = fills(size, config.patch)
+    if not filled:
+        came = f"a patch of {told(config.patch)} and images of {told(size)}"
+        raise Refusal(f"the patch must divide the sides of the images, got {came}")
     count = data.counts["train"]
     if count < config.batch:
         raise Refusal(f"a batch must be no larger than the data, got a batch of {config.batch} and {count} to train on")
@@ -134,7 +137,7 @@ def _augmented(config: Config, data: Data) -> Tensor:
 def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     """One forward pass."""
     size = tuple(images.shape[2:])
-    grid = tuple(side // config.patch for side in size)
+    grid = grid_of(size, config.patch)
     with _trying(label):
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
         _check_span(config, model.encoding)

@@ -5,10 +5,10 @@
     for batch in data.batches("train", order, epoch=3):
         batch.images, batch.labels, batch.index
 
-`load` finds a set by name, a `.npz` file or a folder of images, `Data` is what all of them are, and `epoch_order` and
-`in_order` say which samples come when. Everything random follows from the seed, the epoch and the number of a sample: the
-same batches come from any number of processes and workers, and after any interruption. The test set is not read before its
-batches are asked for.
+`load` finds a set by name, a `.npz` file or a folder of images or videos, `Data` is what all of them are, and `epoch_order`
+and `in_order` say which samples come when. Everything random follows from the seed, the epoch and the number of a sample:
+the same batches come from any number of processes and workers, and after any interruption. The test set is not read before
+its batches are asked for.
 """
 
 from ropewalk.lab.data.base import Batch as Batch

@@ -42,8 +42,10 @@ class Crops(Dataset[Batch | str]):
     samples  Files and labels. A key is an epoch and the indices of a batch among them.
     """
 
+    what = "an image"
+
     def __init__(
-        self, samples: Sequence[tuple[str, int]], size: tuple[int, int], seed: int = 0, crop: Crop | None = None
+        self, samples: Sequence[tuple[str, int]], size: tuple[int, ...], seed: int = 0, crop: Crop | None = None
     ) -> None:
         self.samples, self.size, self.seed, self.crop = samples, size, seed, crop
 
@@ -53,10 +55,10 @@ class Crops(Dataset[Batch | str]):
         images = torch.empty(len(rows), 3, *self.size, dtype=torch.uint8)
         for out, row, draws in zip(images, rows, self._draws(epoch, index), strict=True):
             try:
-                image = pil_loader(self.samples[row][0])
+                found = self._open(self.samples[row][0], draws)
             except Exception as error:
-                return f"{self.samples[row][0]} cannot be read as an image: {type(error).__name__}: {error}"
-            out.copy_(self._cut(image, draws))
+                return f"{self.samples[row][0]} cannot be read as {self.what}: {type(error).__name__}: {error}"
+            out.copy_(self._cut(found, draws))
         return Batch(images, torch.tensor([self.samples[row][1] for row in rows], dtype=torch.int64), index)
 
     def _draws(self, epoch: int, index: Tensor) -> list[Draws]:
@@ -65,25 +67,33 @@ class Crops(Dataset[Batch | str]):
             return [[]] * len(index)
         return uniform(self.seed, epoch, index, CROP, 4 * TRIES).view(-1, TRIES, 4).tolist()
 
+    def _open(self, path: str, draws: Draws) -> Any:
+        """What is cut."""
+        return pil_loader(path)
+
     def _cut(self, image: Any, draws: Draws) -> Tensor:
+        rows, columns = self.size[-2:]
         if self.crop is None:
-            return middle(image, self.size)
-        return cropped(image, box(F.get_size(image), draws, self.crop), self.size)
+            return middle(image, (rows, columns))
+        return cropped(image, box(F.get_size(image), draws, self.crop), (rows, columns))
 
 
 def cropped(image: Any, area: Box, size: tuple[int, int]) -> Tensor:
-    """What lies in the box, at the size."""
-    cut: Tensor = F.pil_to_tensor(F.resized_crop(image, *area, size))
-    return cut
+    """What lies in the box of an image, or of all frames (n 3 H W), at the size."""
+    return _pixels(F.resized_crop(image, *area, size))
 
 
 def middle(image: Any, size: tuple[int, int]) -> Tensor:
-    """The middle of an image, at the size."""
+    """The middle of an image, or of all frames (n 3 H W), at the size."""
     height, width = F.get_size(image)
     factor = max(size[0] / height, size[1] / width) / MIDDLE
     whole = F.resize(image, [max(round(height * factor), size[0]), max(round(width * factor), size[1])])
-    cut: Tensor = F.pil_to_tensor(F.center_crop(whole, size))
-    return cut
+    return _pixels(F.center_crop(whole, size))
+
+
+def _pixels(image: Any) -> Tensor:
+    pixels: Tensor = image if isinstance(image, Tensor) else F.pil_to_tensor(image)
+    return pixels
 
 
 def box(size: Sequence[int], draws: Draws, crop: Crop) -> Box:

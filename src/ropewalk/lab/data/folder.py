@@ -5,14 +5,14 @@ without test/, as in ImageNet, it is the test set. Images become RGB, of one siz
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder  # type: ignore[import-untyped]
+from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.base import Batch, Data
 from ropewalk.lab.data.crop import Crop
@@ -37,6 +37,10 @@ class Folder(Data):
     crop     How training images are cut at random; None cuts them as at evaluation.
     """
 
+    things = "images"
+    usual: tuple[int, ...] = (SIZE, SIZE)
+    few = SAMPLE
+
     def __init__(
         self,
         path: Path,
@@ -48,10 +52,10 @@ class Folder(Data):
         workers: int,
         crop: Crop | None = None,
     ) -> None:
-        files = _listed(path)
+        files = _listed(path, self._found)
         self.name, self.classes, self.channels = path.name, files["train"].classes, 3
-        rows, columns = sides_of(SIZE if size is None else size, 2)
-        self.size, self.workers = (rows, columns), min(workers, _cores())
+        self.size = self.usual if size is None else sides_of(size, len(self.usual))
+        self.workers = min(workers, _cores())
         labels = torch.tensor(files["train"].targets)
         own = "validation" in files
         train, held = parts(labels, seed=seed, validation=0.0 if own else validation, fraction=fraction)
@@ -59,19 +63,33 @@ class Folder(Data):
         self._index = {"train": train, "validation": torch.arange(len(files["validation"])) if own else held, "test": test}
         self.counts = {split: len(index) for split, index in self._index.items()}
         self._crops = {
-            "train": Crops(files["train"].samples, self.size, seed, crop),
-            "validation": Crops(files["validation" if own else "train"].samples, self.size),
-            "test": Crops(files["test"].samples, self.size),
+            "train": self._cuts(files["train"].samples, seed, crop),
+            "validation": self._cuts(files["validation" if own else "train"].samples),
+            "test": self._cuts(files["test"].samples),
         }
         self._loaders: dict[str, tuple[list[Key], DataLoader[Batch | str]]] = {}
         self._pass = dict.fromkeys(self.counts, 0)
 
+    def _found(self, path: Path) -> DatasetFolder:
+        """The files of each class in a folder, if each has some."""
+        try:
+            return self._files(path)
+        except FileNotFoundError as error:
+            raise ValueError(f"{path} must have a folder of {self.things} for each class: {error}") from error
+
+    def _files(self, path: Path) -> DatasetFolder:
+        return ImageFolder(path)
+
+    def _cuts(self, samples: Sequence[tuple[str, int]], seed: int | None = None, crop: Crop | None = None) -> Crops:
+        """What reads them: for training by a seed, as at evaluation without one."""
+        return Crops(samples, self.size, seed or 0, crop)
+
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         train = self._index["train"]
-        some = train[torch.linspace(0, len(train) - 1, min(SAMPLE, len(train)), dtype=torch.float64).round().long()]
+        some = train[torch.linspace(0, len(train) - 1, min(self.few, len(train)), dtype=torch.float64).round().long()]
         keys = [(0, rows.tolist()) for rows in torch.split(some, 32)]
-        loader = self._loader(Crops(self._crops["train"].samples, self._crops["train"].size), keys, lasting=False)
+        loader = self._loader(self._cuts(self._crops["train"].samples), keys, lasting=False)
         return moments((batch.images for batch in _sound(loader)), self.channels)
 
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
@@ -118,22 +136,15 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _listed(path: Path) -> dict[str, ImageFolder]:
+def _listed(path: Path, found: Callable[[Path], DatasetFolder]) -> dict[str, DatasetFolder]:
     """The files of each split, whose classes agree."""
     there = [part for part in ("train", "val", "test") if (path / part).is_dir()]
     if "train" not in there or len(there) < 2:
         raise ValueError(f"{path} must have train/ and test/ or val/, got {', '.join(there) or 'none of them'}")
     split = {"train": "train", "val": "validation" if "test" in there else "test", "test": "test"}
-    files = {split[part]: _images(path / part) for part in there}
+    files = {split[part]: found(path / part) for part in there}
     for part in there:
         extra = set(files["train"].classes) ^ set(files[split[part]].classes)
         if extra:
             raise ValueError(f"{path / part} must have the classes of train/, but only one has {', '.join(sorted(extra))}")
     return files
-
-
-def _images(path: Path) -> ImageFolder:
-    try:
-        return ImageFolder(path)
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} must have a folder of images for each class: {error}") from error

@@ -42,16 +42,26 @@ def sides_of(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
 
 
 def resized(images: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Images of another size, bilinear and antialiased; volumes trilinear, where nothing antialiases."""
+    """Images of another size, bilinear and antialiased; volumes as `resampled` says."""
     if images.shape[2:] == size:
         return images
-    flat = len(size) == 2
     out = images.new_empty(*images.shape[:2], *size)
     for i in range(0, len(images), CHUNK):
-        mode = "bilinear" if flat else "trilinear"
-        chunk = F.interpolate(images[i : i + CHUNK].float(), size, mode=mode, antialias=flat)
+        chunk = images[i : i + CHUNK].float()
+        chunk = F.interpolate(chunk, size, mode="bilinear", antialias=True) if len(size) == 2 else resampled(chunk, size)
         out[i : i + CHUNK] = chunk.round_().clamp_(0, 255)
     return out
+
+
+def resampled(volumes: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Float volumes (N C D H W) of another size: means of what cells cover along axes that shrink, trilinear along others.
+
+    So an occupancy becomes the share of a cell that is filled. Where a side is no multiple of the new one, a cell counts all
+    voxels that it touches.
+    """
+    fewer = tuple(min(old, new) for old, new in zip(volumes.shape[2:], size, strict=True))
+    volumes = volumes if fewer == volumes.shape[2:] else F.interpolate(volumes, fewer, mode="area")
+    return volumes if fewer == size else F.interpolate(volumes, size, mode="trilinear")
 
 
 def moments(some: Iterable[Tensor], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -47,22 +47,24 @@ def load(
     workers: int = 4,
     crop: Crop | None = None,
 ) -> Data:
-    """A data set by name, or in a `.npz` file or a folder of images, whose path it is.
+    """A data set by name, or in a `.npz` file or a folder of images or videos, whose path it is.
 
     root        Where torchvision's data sets lie.
     validation  The share of the training set that is kept for validation, by seed; not used if the file has its own.
     fraction    The share of the rest that is trained on.
-    size        The sides of the images; None is those of the file, or 224 for a folder.
+    size        The sides of the images; None is those of the file, or 224 for a folder, of videos 16 frames of that.
     workers     Processes that read a folder.
-    crop        Random resized crops of a folder's training images; None cuts out their middle, as at evaluation.
+    crop        Random resized crops of a folder's training images or videos; None cuts out their middle, as at evaluation.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 or more, got {workers}")
     path, plain = Path(name).expanduser(), str(name).lower().replace("_", "-")
     if plain not in names() and path.is_dir():
         from ropewalk.lab.data.folder import Folder  # torchvision is not needed by others
+        from ropewalk.lab.data.videos import Videos, holds_videos
 
-        return Folder(path, seed=seed, validation=validation, fraction=fraction, size=size, workers=workers, crop=crop)
+        kind = Videos if holds_videos(path) else Folder
+        return kind(path, seed=seed, validation=validation, fraction=fraction, size=size, workers=workers, crop=crop)
     if plain == "digits":
         source = digits()
     elif plain in VISION:

@@ -16,6 +16,7 @@ from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch, Data, in_order
 from ropewalk.lab.evaluate import Scores, normalised
+from ropewalk.lab.patching import grid_of
 from ropewalk.lab.store import Run
 from ropewalk.lab.tasks.vision import open_data
 from ropewalk.models import ViT
@@ -58,7 +59,7 @@ class Opened:
     @property
     def grid(self) -> tuple[int, ...]:
         """The patches of an image in training, along each axis."""
-        return tuple(side // self.config.patch for side in self.data.size)
+        return grid_of(self.data.size, self.config.patch)
 
     def logits(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """Of images of bytes (B C *size), in the precision of training and normalised as there, whatever their size."""

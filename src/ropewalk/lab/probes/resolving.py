@@ -1,4 +1,4 @@
-"""Images of other sizes than those of training: from half to three times its grid of patches.
+"""Images of other sizes than those of training: from half to three times its grid of patches, volumes up to twice.
 
 The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
 ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
@@ -19,10 +19,13 @@ from torch import Tensor
 
 from ropewalk.images import GridWaves
 from ropewalk.lab.data import Batch
+from ropewalk.lab.patching import size_of
 from ropewalk.lab.probes.opening import Opened, Rows, judged, mean, refusal
 from ropewalk.lab.train import open_data
 
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
+MOST = 9
+"""Times the tokens of training: three times as many patches along both axes of an image, twice as many along three axes."""
 MODES = ("extrapolate", "rescale")
 RULES = {"ntk": "ntk-aware", "yarn": "yarn"}
 """Modes that are rules of context extension."""
@@ -42,12 +45,12 @@ def resolution(opened: Opened) -> Rows:
 def grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Grids of patches to look at, the smallest first, each once."""
     found = (tuple(max(1, math.floor(side * factor + 0.5)) for side in grid) for factor in FACTORS)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(each for each in found if math.prod(each) <= MOST * math.prod(grid)))
 
 
 def _at(opened: Opened, grid: tuple[int, ...], modes: tuple[str, ...] = MODES) -> Iterator[dict[str, Any]]:
     """The rows of one grid. That of training is not looked at again: all modes are there what the model was trained on."""
-    size = tuple(side * opened.config.patch for side in grid)
+    size = size_of(grid, opened.config.patch)
     subjects = {mode: _in_mode(opened, mode, grid) for mode in modes}
     words = {mode: _refused(subject, mode, grid) for mode, subject in subjects.items()}
     asked = {mode: each for mode, each in subjects.items() if words[mode] is None and (mode in MODES or each is not opened)}

@@ -3,5 +3,6 @@
 from ropewalk.lab.studies.equivariance import EQUIVARIANCE, IMAGENETTE
 from ropewalk.lab.studies.study import Part as Part
 from ropewalk.lab.studies.study import Study as Study
+from ropewalk.lab.studies.volumes import VOLUMES
 
-STUDIES: dict[str, Study] = {study.name: study for study in (EQUIVARIANCE, IMAGENETTE)}
+STUDIES: dict[str, Study] = {study.name: study for study in (EQUIVARIANCE, IMAGENETTE, VOLUMES)}

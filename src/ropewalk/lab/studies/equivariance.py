@@ -60,7 +60,7 @@ TRIED: dict[str, dict[str, Any]] = {
 }
 """Recipes that were tried: the paper's; with plain crops; without what slows a short training down; with the mean of patches
 in the place of a class token."""
-BASE = replace(_PAPER, **TRIED["paper"])
+BASE = replace(_PAPER, **TRIED["adamw-mean"])
 
 
 def _tried(about: str, settings: dict[str, Any]) -> Part:

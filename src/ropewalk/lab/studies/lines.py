@@ -6,6 +6,7 @@ A line has the whole config of the encoding as it was trained, the result of the
 epoch, and what probes found. Weights stay with the run.
 """
 
+import fcntl
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.probes.file import REFUSED, held
-from ropewalk.lab.store import Run, read
+from ropewalk.lab.store import Run, put, read
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.tasks.vision import open_data
 
@@ -49,12 +50,16 @@ def settings(config: Config) -> dict[str, Any]:
 
 def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
     """Write lines, beside those of other runs that are there; one of the same run is replaced."""
-    there = {_of(each): each for each in (load(path) if path.exists() else [])}
-    there |= {_of(each): each for each in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".part")
-    whole.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in there.values()))
-    return whole.replace(path)
+    with (path.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may have lines for the same file
+        there = {_of(each): each for each in (load(path) if path.exists() else [])}
+        there |= {_of(each): each for each in lines}
+        put(
+            path,
+            lambda part: part.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in there.values())),
+        )
+    return path
 
 
 def load(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """A study is run: part after part, run after run, each trained, probed and written down before the next begins.
 
 A run that has its line is not made again, wherever it was trained: with the lines of its parts, a study goes on elsewhere.
+Processes that are started with the same command share its runs: what one of them is at, others pass over.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from ropewalk.lab.compare import compare
 from ropewalk.lab.config import Config
 from ropewalk.lab.intervals import means
 from ropewalk.lab.probes import PROBES
-from ropewalk.lab.store import Run
+from ropewalk.lab.store import Busy, Run
 from ropewalk.lab.studies.lines import line, load, settings, write
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.verdicts import one_line
@@ -41,6 +43,16 @@ def run_part(
     path, probes = out / f"{part}.jsonl", list(PROBES) if study.parts[part].probed else []
 
     def keep(run: Run) -> None:
+        with contextlib.suppress(Busy):  # another process is at it
+            run.claim()
+            try:
+                note(run)
+            finally:
+                run.release()
+
+    def note(run: Run) -> None:
+        if (study.named(run.config), run.config.seed) in written(path, config):
+            return
         probed = probing.probe_all([run] if probes else [], probes, Console(quiet=True))  # a bar is shown already
         if probed.errors:
             console.print(f"{run.path.name} could not be probed, and has no line: {one_line(probed.errors[0])}")

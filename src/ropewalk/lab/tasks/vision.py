@@ -15,6 +15,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch, Crop, Data, epoch_order, load
 from ropewalk.lab.data.folder import Folder
 from ropewalk.lab.evaluate import evaluate, normalised
+from ropewalk.lab.patching import grid_of
 from ropewalk.lab.placing import moved
 
 STRENGTHS = tuple(
@@ -50,9 +51,9 @@ class Vision:
 
     def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int, rank: int) -> Tensor:
         """Of images that are augmented, at positions that may be moved."""
-        classes, patch = len(self.data.classes), self.config.patch
+        classes = len(self.data.classes)
         x, targets = self.augment(batch.images, batch.labels, batch.index, epoch=epoch, classes=classes)
-        grid = tuple(side // patch for side in x.shape[2:])
+        grid = grid_of(x.shape[2:], self.config.patch)
         share = slice(rank * len(x), (rank + 1) * len(x))
         places = moved(self.config, self.model.encoding, grid, step=step, share=share)
         places = None if places is None else places.to(x.device, non_blocking=True)

@@ -27,6 +27,10 @@ class Circle:
 
     @functools.cached_property
     def whole(self) -> tuple[Tensor, Tensor]:
+        """As `spread`, kept."""
+        return self.spread()
+
+    def spread(self) -> tuple[Tensor, Tensor]:
         """For half-split channels: (cos, cos), and (-sin, sin) for the channels that stand across."""
         return torch.cat([self.cos, self.cos], dim=-1), torch.cat([-self.sin, self.sin], dim=-1)
 
@@ -77,10 +81,14 @@ def few(xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], pref
 
 def few_halves(xs: list[Tensor], point: Circle) -> list[Tensor]:
     """All of them together, in as few calls as there can be."""
-    both, (along, across) = torch.cat(xs, dim=1), point.whole
-    wide = both.to(torch.promote_types(both.dtype, along.dtype))
-    turned = torch.addcmul(wide * along, wide.roll(wide.shape[-1] // 2, -1), across).to(both.dtype)
+    turned = whole_halves(torch.cat(xs, dim=1), *point.whole)
     return list(turned.split_with_sizes([x.shape[1] for x in xs], 1))
+
+
+def whole_halves(x: Tensor, along: Tensor, across: Tensor) -> Tensor:
+    """Half-split channels by both tensors of `Circle.spread`."""
+    wide = x.to(torch.promote_types(x.dtype, along.dtype))
+    return torch.addcmul(wide * along, wide.roll(x.shape[-1] // 2, -1), across).to(x.dtype)
 
 
 def circle(angle: Tensor) -> Circle:

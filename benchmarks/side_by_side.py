@@ -1,0 +1,104 @@
+"""How many trainings side by side use a GPU best: epochs a second of all together, by their number, in one run.
+
+python benchmarks/side_by_side.py --path results/side-by-side-h200.json
+
+Each is a process of its own with the tiny model of CIFAR-100, compiled, on made-up images, and with folders of its own for
+what compilers keep. All compile at first; then one trains, then two, and so on, while the others wait.
+"""
+
+import dataclasses
+import datetime
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+CLASSES = 100
+
+
+def worker(number: int, most: int, epochs: int, given: dict[str, Any], data: str, gate: Any, times: Any) -> None:
+    """One training: it compiles, then takes part in every round that has room for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        from accelerate import Accelerator
+
+        from ropewalk.lab.recipes import RECIPES
+        from ropewalk.lab.store import Run
+        from ropewalk.lab.train import Trainer
+
+        config = dataclasses.replace(RECIPES["cifar100-tiny"], data=data, encoding="mixed", learning_rate=1e-8, **given)
+        precision = "bf16" if config.precision == "bfloat16" else "no"
+        trainer = Trainer(config, Run(Path(folder), config), Accelerator(mixed_precision=precision), lambda record: None)
+        for _ in range(2):
+            trainer.one_epoch()
+        for count in range(1, most + 1):
+            gate.wait()
+            begun = time.perf_counter()
+            for _ in range(epochs if number < count else 0):
+                trainer.one_epoch()
+            if number < count:
+                times.put((count, time.perf_counter() - begun))
+            gate.wait()
+
+
+def measured(most: int, epochs: int, given: dict[str, Any], images: int) -> list[dict[str, Any]]:
+    """A row for each number of trainings: seconds an epoch in each of them, the slowest, and of all together."""
+    spawn = multiprocessing.get_context("spawn")
+    gate, times = spawn.Barrier(most), spawn.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        data = made_up(Path(folder) / "made-up.npz", images)
+        members = [spawn.Process(target=worker, args=(i, most, epochs, given, data, gate, times)) for i in range(most)]
+        for each in members:
+            each.start()
+        found: dict[int, list[float]] = {}
+        for _ in range(most * (most + 1) // 2):
+            count, seconds = times.get(timeout=900)
+            found.setdefault(count, []).append(seconds / epochs)
+        for each in members:
+            each.join()
+    return [{"trainings": count, "each": max(own), "together": max(own) / count} for count, own in sorted(found.items())]
+
+
+def made_up(path: Path, images: int) -> str:
+    """Images and labels without meaning, as many as CIFAR-100 has."""
+    draw = np.random.default_rng(0)
+    sets = {"train": images, "test": max(images // 5, CLASSES)}
+    pixels = {f"{split}_images": draw.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for split, n in sets.items()}
+    np.savez(path, **pixels, **{f"{split}_labels": np.arange(n) % CLASSES for split, n in sets.items()})
+    return str(path)
+
+
+def main(
+    path: Path | None = None, most: int = 4, epochs: int = 5, images: int = 50_000, given: tuple[str, ...] = ()
+) -> None:
+    """Measure and, if a file is named, write it.
+
+    Args:
+        path: The file.
+        most: Trainings side by side, from one on.
+        epochs: Of each round.
+        images: To train on.
+        given: Settings that replace the recipe's, as key=value.
+    """
+    from ropewalk.lab.bench import report
+    from ropewalk.lab.choose import parse
+
+    rows = measured(most, epochs, parse(given), images)
+    for row in rows:
+        print(f"{row['trainings']} side by side: {row['each']:.2f} s an epoch in each, {row['together']:.2f} s in all")
+    if path is not None:
+        head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+        path.write_text(
+            json.dumps({**head, "model": "cifar100-tiny, mixed", "epochs": epochs, "rows": rows}, indent=1) + "\n"
+        )
+        print(path)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,69 @@
+"""Patches that differ by axis: their grids, what is refused, and that one number means what it always meant."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ropewalk.lab.building import model_of
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.config import Config
+from ropewalk.lab.patching import fills, grid_of, sides_of, size_of
+from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.studying import settings
+
+
+def test_grids_go_by_axis():
+    assert grid_of((4, 32, 48), (2, 16, 16)) == (2, 2, 3)
+    assert grid_of((6, 10), 2) == (3, 5)
+    assert size_of((2, 3, 5), (2, 4, 1)) == (4, 12, 5)
+    assert grid_of((7, 11), 2) == (3, 5)
+    assert fills((4, 12, 5), (2, 4, 1))
+    assert not fills((12, 4, 5), (1, 3, 5))
+    assert sides_of((2, 3), 2) == (2, 3)
+    with pytest.raises(ValueError, match="patch must be one number or 2, one for each axis of the images, got 2 × 4 × 4"):
+        grid_of((8, 8), (2, 4, 4))
+
+
+@pytest.mark.parametrize("patch", [0, (), (2, 0), (-1, 4, 4)])
+def test_patches_are_positive(patch):
+    with pytest.raises(ValueError, match="patch must be 1 or more, or one such number for each axis, got"):
+        Config(patch=patch)
+    with pytest.raises(ValueError, match="patch must be int"):
+        Config(patch=2.5)
+
+
+def test_names_of_runs_stay():
+    assert Config().name == "mixed-seed0-3456349d4d"
+    assert RECIPES["cifar100-tiny"].name == "mixed-seed0-72753fd11a"
+    assert Config(patch=(2, 4, 4)).name != Config(patch=(4, 2, 4)).name
+    config = Config(patch=(2, 4, 4))
+    assert Config.of(config.document()) == config
+
+
+def test_a_model_cuts_tubelets():
+    config = Config(patch=(2, 4, 3), width=24, depth=1, heads=2, encoding="axial")
+    model = model_of(config, size=(4, 12, 15), channels=2, classes=3)
+    assert model.encoding.size == (2, 3, 5)
+    assert model.embed.in_features == 2 * 2 * 4 * 3
+    assert model(torch.zeros(2, 2, 4, 12, 15)).shape == (2, 3)
+
+
+def test_settings_take_one_for_each_axis():
+    assert settings("digits", ["patch=2,4,4"]).patch == (2, 4, 4)
+    assert settings("digits", ["size=12"]).size == (12, 12)
+    with pytest.raises(Refusal, match="patch must be 1 or more"):
+        settings("digits", ["patch=2,0"])
+
+
+def test_a_patch_that_does_not_fit_the_axes_is_refused_before_training(tmp_path):
+    from ropewalk.lab.comparing.checks import check
+    from ropewalk.lab.comparing.plan import plan
+
+    for patch, words in (
+        ((2, 2, 2), "one number or 2, one for each axis"),
+        ((3, 2), "a patch of 3 × 2 and images of 8 × 8"),
+    ):
+        config = replace(RECIPES["digits"], patch=patch)
+        with pytest.raises(Refusal, match=words):
+            check(plan(["none"], config, tmp_path, seeds=[0], baseline="none"))
