@@ -1,4 +1,4 @@
-"""What runs are judged by: accuracy on images, average precision of boxes or masks, overlap of maps, bits per byte of text."""
+"""What runs are judged by: accuracy on images, precision of boxes or masks, overlap of maps, bits per byte of text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +29,11 @@ class Metric:
     def title(self) -> str:
         """Of an axis or a column."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    @property
+    def heading(self) -> str:
+        """The name where a sentence begins."""
+        return self.name[:1].upper() + self.name[1:]
 
     @property
     def pace(self) -> str:

@@ -13,6 +13,7 @@ deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and c
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
+penn-fudan-maps     ours, for maps: pedestrians in 170 street scenes, views of 320 pixels, 12 layers, 4 heads of 48.
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
@@ -141,6 +142,23 @@ RECIPES: dict[str, Config] = {
         warmup=4.0,
         augment=("resized-crop",),
         perturb=1.0,
+        precision="bfloat16",
+        compile=True,
+    ),
+    "penn-fudan-maps": Config(
+        task="segment",
+        data="data/PennFudanPed",
+        size=(320, 320),
+        patch=16,
+        width=192,
+        depth=12,
+        heads=4,
+        epochs=60,
+        batch=10,
+        learning_rate=5e-4,
+        weight_decay=0.05,
+        warmup=5.0,
+        augment=("flip", "crop", "jitter"),
         precision="bfloat16",
         compile=True,
     ),

@@ -7,6 +7,7 @@ give those of one, to rounding, if nothing is dropped: dropout and drop-path dra
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,13 @@ from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
 from ropewalk.lab.starting import begin
-from ropewalk.lab.store import Damaged, Run
-from ropewalk.lab.tasks import task_of
+from ropewalk.lab.store import Damaged, Run, put
+from ropewalk.lab.tasks import Pictured, task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
 Watch = Callable[[Mapping[str, Any]], None]
@@ -221,7 +223,7 @@ class Trainer:
         self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
             if self.config.begins is not None:
-                begin(self.plain, Run.at(self.config.begins))
+                begin(self.plain, Run.at(self.config.begins))  # type: ignore[arg-type]
             if self.accelerator.is_main_process:
                 self.run.cut(0)
                 self.save()
@@ -255,9 +257,21 @@ class Trainer:
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+            self.draw()
+
+    def draw(self) -> None:
+        """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result stands."""
+        if not isinstance(self.task, Pictured):
+            return
+        try:
+            with self.accelerator.autocast():
+                picture = self.task.picture(self.judged)
+            put(self.run.path / self.task.file, lambda part: part.write_bytes(picture))
+        except Exception as error:
+            warnings.warn(f"the result is kept, but {self.task.file} could not be drawn: {error}", stacklevel=2)
 
 
-def optimiser_of(config: Config, model: "ViT | LM | Hosted") -> torch.optim.Optimizer:
+def optimiser_of(config: Config, model: "ViT | LM | Hosted | Segmenter") -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())

@@ -23,6 +23,7 @@ SIZE = 224
 SAMPLE = 2048
 """The most images that mean and deviation are taken of."""
 
+
 class Folder(Loaded):
     """A folder, its training set cut into training and validation set if it has no own validation set.
 

@@ -44,6 +44,8 @@ PROBES: dict[str, Callable[[Opened], Rows]] = {
 """The probes by name. A row with a "why" is a refusal."""
 READING: dict[str, Callable[[Read], Rows]] = {"positions": positions, "passkey": passkey, "cost": cost_of_reading}
 """Those of text."""
+DENSE: dict[str, Callable[[Opened], Rows]] = {"reached": reached, "cost": cost}
+"""Those of tasks that find more than one class."""
 ALL = tuple(dict.fromkeys((*PROBES, *READING)))
 
 
@@ -62,7 +64,7 @@ def probe(
     kind = names_of(run)
     names = kind if names is None else names
     for name in names:
-        _known(name, kind)
+        _known(name, kind, run)
     if run.result() is None:
         raise ValueError(f"only a run that is done is probed, since it is probed once; {run.path} has no result.json")
     there = held(run)
@@ -79,7 +81,9 @@ def probe(
 
 def names_of(run: Run) -> tuple[str, ...]:
     """The probes that a run can be asked for."""
-    return tuple(PROBES if run.config.length is None else READING)
+    if run.config.length is not None:
+        return tuple(READING)
+    return tuple(PROBES if run.config.task is None else DENSE)
 
 
 def _rows(name: str, subject: Opened | Read) -> list[dict[str, Any]]:
@@ -90,8 +94,11 @@ def _rows(name: str, subject: Opened | Read) -> list[dict[str, Any]]:
         return [{"why": str(error)}]
 
 
-def _known(name: str, there: Sequence[str]) -> None:
+def _known(name: str, there: Sequence[str], run: Run) -> None:
     """Refuse a name that no probe of this kind of run has."""
+    if name in PROBES and name not in there and run.config.task is not None:
+        kind = f"the task {run.config.task}, which have {', '.join(there)}"
+        raise ValueError(f"{name} is a probe of runs that find one class in an image, not of those with {kind}")
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

@@ -20,6 +20,7 @@ from ropewalk.lab.tasks.text import reader_of
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
 ROUNDS = 9
@@ -45,7 +46,9 @@ def cost_of_reading(subject: Read) -> Rows:
     yield _told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
 
 
-def _told(own: "ViT | LM | Hosted", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
+def _told(
+    own: "ViT | LM | Hosted | Segmenter", bare: nn.Module, given: Tensor, precision: str, things: str
+) -> dict[str, Any]:
     """What a model costs beside its like without an encoding; text counts byte by byte."""
     device, many = given.device, given.numel() if things == "bytes" else len(given)
     works = [partial(_forward, model, given, precision) for model in (own, bare)]

@@ -21,6 +21,7 @@ from ropewalk.lab.tasks.vision import open_data
 from ropewalk.models import ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
 Rows = Iterable[dict[str, Any]]
@@ -37,7 +38,7 @@ class Opened:
     """A run that is probed, with its model and its data on one device."""
 
     run: Run
-    model: "ViT | Hosted"
+    model: "ViT | Hosted | Segmenter"
     data: Data
 
     @property
@@ -79,7 +80,7 @@ def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     return Opened(run, restored(run).to(where), open_data(run.config).to(where))
 
 
-def restored(run: Run) -> "ViT | Hosted":
+def restored(run: Run) -> "ViT | Hosted | Segmenter":
     """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     if run.config.length is not None:
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")

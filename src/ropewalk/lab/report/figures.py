@@ -92,7 +92,7 @@ def accuracy(of: Sources) -> Shown | str:
                 f" Bars of differences are 95 % intervals{several}: where one crosses the dashed line, the encoding is not "
                 f"told apart from {of.baseline}."
             )
-    return Shown("accuracy", metric.name.capitalize(), caption, shown, [])
+    return Shown("accuracy", metric.heading, caption, shown, [])
 
 
 def learning(of: Sources) -> Shown | str:

@@ -1,6 +1,7 @@
 """The parts of a page that are words and tables."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk import factory
@@ -34,6 +35,7 @@ def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> 
     metric = rows[0].metric
     columns: dict[str, Callable[[Row], str]] = {
         f"Test {metric.name}": lambda row: told(row.score, metric),
+        "Test pixel accuracy": lambda row: _mean(row, "test_pixel_accuracy"),
         f"{metric.points.capitalize()} above {baseline}": lambda row: _against(row, baseline),
         "Parameters of encoding": lambda row: amount(row.encoding_parameters),
         "Parameters of model": lambda row: amount(row.parameters),
@@ -47,6 +49,12 @@ def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> 
     body = [(named(row.label, styles), seeds(row), *(column[i] for column in kept.values())) for i, row in enumerate(rows)]
     marked = next((i for i, row in enumerate(rows) if row.label == baseline), None)
     return tag("div", table(("Encoding", "Seeds", *kept), body, label="Results", marked=marked), class_="results")
+
+
+def _mean(row: Row, name: str) -> str:
+    """Of seeds, in per cent; a dash where none has it."""
+    there = [found.result[name] for found in row.runs.values() if name in found.result]
+    return f"{100 * math.fsum(there) / len(there):.1f} %" if there else "–"
 
 
 def named(label: str, styles: Mapping[str, Style]) -> Html:

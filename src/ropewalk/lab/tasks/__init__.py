@@ -10,7 +10,7 @@ a task than this:
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -20,6 +20,7 @@ from ropewalk.lab.config import Config
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
 
@@ -29,7 +30,7 @@ class Task(Protocol):
     steps: int
 
     @property
-    def model(self) -> "ViT | LM | Hosted":
+    def model(self) -> "ViT | LM | Hosted | Segmenter":
         """With its first weights, on the device."""
 
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
@@ -43,6 +44,16 @@ class Task(Protocol):
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """How well a model does on a part of the data, in all processes together."""
+
+
+@runtime_checkable
+class Pictured(Protocol):
+    """A task of which a picture is kept beside the result, in a file of this name."""
+
+    file: str
+
+    def picture(self, model: nn.Module) -> bytes:
+        """What a model makes of a few test images."""
 
 
 def task_of(config: Config, device: torch.device | str) -> Task:

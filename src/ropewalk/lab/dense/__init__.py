@@ -1,0 +1,1 @@
+"""Models that say something of every place in an image, and how they are judged."""
