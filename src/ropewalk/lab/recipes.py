@@ -13,7 +13,7 @@ deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and c
 liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
-penn-fudan-maps     ours, for maps: pedestrians in 170 street scenes, views of 320 pixels, 12 layers, 4 heads of 48.
+penn-fudan-maps     ours, for maps: pedestrians in 170 street scenes, views of 320 pixels; layers, heads and span as above.
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
@@ -148,13 +148,14 @@ RECIPES: dict[str, Config] = {
     "penn-fudan-maps": Config(
         task="segment",
         data="data/PennFudanPed",
+        span=_SPAN,
         size=(320, 320),
         patch=16,
         width=192,
         depth=12,
         heads=4,
         epochs=60,
-        batch=10,
+        batch=8,
         learning_rate=5e-4,
         weight_decay=0.05,
         warmup=5.0,

@@ -117,7 +117,7 @@ def _augmented(config: Config, data: Data) -> Tensor:
     """Empty images as the model would get them."""
     images = torch.zeros(SAMPLES, data.channels, *(config.size or data.size), dtype=torch.uint8)
     index = torch.arange(SAMPLES)
-    if config.task == "segment":  # its views are augmented where they are read
+    if config.task == "segment":  # its views are cut where they are read, and colours are checked with the settings
         return images.float()
     with refusing():
         return augment_of(config, data)(images, torch.zeros_like(index), index, epoch=0, classes=len(data.classes))[0]

@@ -1,7 +1,6 @@
 """Images in which every pixel has a class."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,27 +8,18 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ropewalk.lab.augment import Augment
-from ropewalk.lab.augment.checks import interval, known
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch, epoch_order, in_order
-from ropewalk.lab.data.maps import IGNORED, Maps, View
-from ropewalk.lab.data.pixels import sides_of
+from ropewalk.lab.data.maps import IGNORED
+from ropewalk.lab.dense.opening import colours_of, open_maps
 from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
 from ropewalk.lab.diagnosis import uncompiled
 from ropewalk.lab.evaluate import normalised
 from ropewalk.lab.placing import moved
 
-SIZE = 320
-"""Of views, if none is asked for."""
 SHOWN = 4
 """Images in a picture."""
-OPERATIONS = ("flip", "crop", "jitter")
-"""Of augmentation: the first two are done where files are read, the last on the device."""
-STRENGTHS = ("scale", "brightness", "contrast", "saturation")
-FIXED: dict[str, Any] = {"loss": "softmax", "mixup": 0.0, "cutmix": 0.0, "model": None}
-"""Settings that have no other value here."""
 
 
 class Segmenting:
@@ -129,34 +119,3 @@ def loss_of(logits: Tensor, maps: Tensor, smoothing: float) -> Tensor:
     each = F.cross_entropy(logits, maps, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none")
     known = (maps != IGNORED).flatten(1).sum(1)
     return (each.flatten(1).sum(1) / known.clamp(min=1)).mean()
-
-
-def open_maps(config: Config) -> Maps:
-    """The data of a run, if its settings are of maps."""
-    check(config)
-    rows, columns = sides_of(config.size or (SIZE, SIZE), 2)
-    scale = tuple(config.strength.get("scale", View().scale))
-    view = View("crop" in config.augment, "flip" in config.augment, scale)
-    names = ("patch", "seed", "validation", "fraction", "workers")
-    given: dict[str, Any] = {name: getattr(config, name) for name in names}
-    return Maps(Path(config.data).expanduser(), size=(rows, columns), view=view, **given)
-
-
-def colours_of(config: Config) -> Augment:
-    """What is done to views on the device."""
-    options = {name: value for name, value in config.strength.items() if name != "scale"}
-    return Augment(tuple(name for name in known(config.augment) if name == "jitter"), seed=config.seed, **options)
-
-
-def check(config: Config) -> None:
-    """Refuse settings that maps have no use for."""
-    for name, value in FIXED.items():
-        if getattr(config, name) != value:
-            raise ValueError(f"{name} must be {value} to segment, got {getattr(config, name)}")
-    if strange := [name for name in config.augment if name not in OPERATIONS]:
-        raise ValueError(f"augment of maps takes {', '.join(OPERATIONS)}, got {', '.join(strange)}")
-    if strange := sorted(set(config.strength) - set(STRENGTHS)):
-        raise ValueError(f"strength of maps takes {', '.join(STRENGTHS)}, got {', '.join(strange)}")
-    interval("scale", tuple(config.strength.get("scale", View().scale)), 16)
-    if config.size is not None and len(config.size) != 2:
-        raise ValueError(f"size must be two numbers to segment, got {config.size}")

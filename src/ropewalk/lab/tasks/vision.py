@@ -74,7 +74,7 @@ def augment_of(config: Config, data: Data) -> Augment:
 def open_data(config: Config) -> Data:
     """The data of a run."""
     if config.task == "segment":
-        from ropewalk.lab.tasks.segment import open_maps
+        from ropewalk.lab.dense.opening import open_maps
 
         return open_maps(config)
     names = ("root", "seed", "validation", "fraction", "size", "workers")

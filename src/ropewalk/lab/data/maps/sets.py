@@ -1,10 +1,13 @@
 """The data set of a folder of images and maps."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ropewalk.lab.data.loaded import Loaded, cores
 from ropewalk.lab.data.maps.forms import Found, found
@@ -55,7 +58,24 @@ class Maps(Loaded):
 
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return moments((batch.images for batch in self._some(SAMPLE)), self.channels)
+        return self._seen[0]
+
+    @cached_property
+    def _seen(self) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], list[int]]:
+        """Mean and deviation of images, and how many pixels of their maps have each number, 255 last."""
+        pixels = torch.zeros(IGNORED + 1, dtype=torch.int64)
+
+        def images() -> Iterator[Tensor]:
+            for batch in self._some(SAMPLE):
+                pixels.add_(batch.labels.flatten().bincount(minlength=len(pixels)))
+                yield batch.images
+
+        found = moments(images(), self.channels)
+        return found, [*pixels[: len(self.classes)].tolist(), int(pixels[IGNORED])]
+
+    def facts(self) -> dict[str, Any]:
+        """What tells these data from others: names of classes, and pixels of each, too."""
+        return {**super().facts(), "names": list(self.classes), "pixels": self._seen[1]}
 
     def _plain(self) -> Views:
         return self._middle
