@@ -12,12 +12,11 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ropewalk.lab.metric import ACCURACY, metric_in
 from ropewalk.lab.store import Damaged, read
 from ropewalk.lab.verdicts import one_line
 
 FAILED, TRACE = "failed.txt", "trace.txt"
-NEEDED = ("test_accuracy", "encoding_parameters")
-"""What a table needs of a result; text has bits beside."""
 
 
 class Outcome(NamedTuple):
@@ -37,11 +36,13 @@ def outcome(path: Path) -> Outcome:
 
 
 def _result(path: Path) -> Outcome:
+    """A result, if it has what a table needs."""
     try:
         found = read(path)
     except Damaged as error:
         return Outcome(None, f"failed: {one_line(error)}")
-    if missing := [name for name in NEEDED if not _counts(found.get(name))]:
+    needed = (f"test_{(metric_in(found, 'test') or ACCURACY).key}", "encoding_parameters")
+    if missing := [name for name in needed if not _counts(found.get(name))]:
         return Outcome(None, f"failed: {path} has no {', '.join(missing)}")
     return Outcome(found, "")
 

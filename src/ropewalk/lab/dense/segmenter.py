@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ropewalk.encoding import Encoding, one_of
 from ropewalk.lab.config import Config
-from ropewalk.lab.dense.pyramid import Pyramid
+from ropewalk.lab.dense.levels import Levels
 from ropewalk.lab.draws import seed_of
 from ropewalk.models import ViT
 
@@ -28,7 +28,7 @@ STREAM = 1011
 class Segmenter(nn.Module):
     """A backbone and a head.
 
-    head  "linear", a linear map of what is known of each patch, or "pyramid", see there.
+    head  "linear", a linear map of what is known of each patch, or "pyramid", which `Levels` is.
     """
 
     def __init__(self, backbone: ViT, classes: int, head: str = "linear") -> None:
@@ -38,7 +38,7 @@ class Segmenter(nn.Module):
         width, self.backbone = backbone.norm.normalized_shape[0], backbone
         backbone.register_module("head", None)  # nobody asks for the class of the image
         linear = one_of("head", head, HEADS) == "linear"
-        self.head = nn.Conv2d(width, classes, 1) if linear else Pyramid(width, classes)
+        self.head = nn.Conv2d(width, classes, 1) if linear else Levels(width, classes)
         self.resolution = resolution_of(backbone.encoding)
         self.reset_head()
 

@@ -17,7 +17,7 @@ CHANNELS = 128
 """Of all levels."""
 
 
-class Pyramid(nn.Module):
+class Levels(nn.Module):
     """Logits (B classes 4h 4w) of maps (B width h w)."""
 
     def __init__(self, width: int, classes: int, channels: int = CHANNELS) -> None:
