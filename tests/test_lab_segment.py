@@ -18,8 +18,8 @@ from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import as_csv, compare, table
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch
-from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
 from ropewalk.lab.dense.levels import Halves, Levels, resized
+from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
 from ropewalk.lab.dense.segmenter import Segmenter, resolution_of
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.store import Run
