@@ -224,6 +224,20 @@ def test_two_processes_count_what_one_counts(scenes):
     assert both[1].given[0].sum() < one.given[0].sum()
 
 
+def test_processes_need_not_keep_step(scenes):
+    """What wraps a model for several processes sends its buffers around in every call, which all must make alike."""
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    task = task_of(small(scenes), "cpu")
+    wrapped = Wrapped(task.model)  # it has no forward
+    assert task.scores(wrapped, "validation", Process()) == task.scores(task.model, "validation", Process())
+    assert task.picture(wrapped) == task.picture(task.model)
+
+
 def test_the_loss_is_the_mean_over_images_of_what_is_known_of_them():
     draw = torch.Generator().manual_seed(0)
     logits, truth = torch.randn(4, 3, 3, 5, generator=draw), torch.randint(0, 3, (4, 3, 5), generator=draw)

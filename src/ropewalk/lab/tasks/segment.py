@@ -64,7 +64,7 @@ class Segmenting:
 
         All are judged at the pixels of the files. Nothing is compiled: each size would be compiled for itself.
         """
-        model.eval()
+        model = alone(model).eval()
         rank, world = accelerator.process_index, accelerator.num_processes
         order = in_order(self.data.counts[split], world, rank, world)
         counts = torch.zeros(self.classes, self.classes, dtype=torch.int64, device=accelerator.device)
@@ -88,7 +88,7 @@ class Segmenting:
         """A few test images, at even distances among them, beside their maps and what is found."""
         from ropewalk.lab.report.maps import Example, drawn
 
-        model.eval()
+        model = alone(model).eval()
         count = self.data.counts["test"]
         places = torch.linspace(0, count - 1, min(SHOWN, count)).round().long()
         examples = []
@@ -108,6 +108,11 @@ class Segmenting:
             return found
         each = zip(self.data.classes, iou(counts).tolist(), strict=True)
         return found | {f"iou_{name}": value for name, value in each if value == value}
+
+
+def alone(model: nn.Module) -> nn.Module:
+    """The model itself, out of what averages it or keeps processes in step: they do not all have as many images."""
+    return getattr(model, "module", model)
 
 
 def loss_of(logits: Tensor, maps: Tensor, smoothing: float) -> Tensor:
