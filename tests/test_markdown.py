@@ -168,6 +168,7 @@ def test_the_pages_with_code_are_these():
         "docs/pages/functional.md",
         "docs/pages/lab-recipes.md",
         "docs/pages/lab-runs.md",
+        "docs/pages/lab-segment.md",
         "docs/pages/lab-text.md",
         "docs/pages/longer.md",
         "docs/pages/model.md",
