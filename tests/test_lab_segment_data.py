@@ -182,6 +182,18 @@ def test_views_of_an_image_and_its_map_are_of_one_place(ramps, folder, channel, 
     assert apart.max() <= 4
 
 
+def test_views_have_no_classes_that_are_not_in_the_map(tmp_path):
+    """Between 0 and 2 there is 1 for whoever blends them."""
+    draw = np.random.default_rng(0)
+    for part in ("train", "test"):
+        maps.save(tmp_path / "images" / part / "0.png", np.zeros((31, 47, 3), dtype=np.uint8))
+        maps.save(tmp_path / "maps" / part / "0.png", np.array([0, 2, 255], dtype=np.uint8)[draw.integers(0, 3, (31, 47))])
+    data = opened(tmp_path, view=RANDOM, validation=0.0)
+    for epoch in range(5):
+        (batch,) = data.batches("train", [torch.arange(1)], epoch=epoch)
+        assert batch.labels.unique().tolist() == [0, 2, 255]
+
+
 def test_views_are_scaled_flipped_and_cut_anywhere(ramps):
     data, whole = opened(ramps / "columns", view=RANDOM, validation=0.0), opened(ramps / "columns", validation=0.0)
     seen = torch.cat([batch.labels[:1] for i in range(60) for batch in data.batches("train", [torch.arange(1)], epoch=i)])
