@@ -242,6 +242,8 @@ def test_whole_images_come_alone_with_their_maps_as_they_are(ramps):
     data = opened(ramps / "columns", view=RANDOM, validation=0.0)
     batches = list(data.batches("test", [torch.tensor([i]) for i in range(4)]))
     assert [tuple(batch.images.shape[2:]) for batch in batches] == [(24, 32), (32, 24), (24, 32), (24, 48)]
+    with pytest.raises(ValueError, match=r"images of 'test' differ in size and come one in a batch, got \[2\]"):
+        data.batches("test", [torch.arange(2)])
     for i, batch in enumerate(batches):
         assert np.array_equal(batch.labels[0], array(data.pairs["test"][i].map))
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ropewalk.lab.data.base import Batch
 from ropewalk.lab.data.loaded import Loaded, cores
 from ropewalk.lab.data.maps.forms import Found, found
 from ropewalk.lab.data.maps.pairs import IGNORED, Pair, look, numbers_of
@@ -79,6 +80,11 @@ class Maps(Loaded):
 
     def _plain(self) -> Views:
         return self._middle
+
+    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
+        if split != "train" and (counts := {len(positions) for positions in order} - {1}):
+            raise ValueError(f"images of {split!r} differ in size and come one in a batch, got {sorted(counts)}")
+        return super()._batches(split, order, epoch)
 
     def look(self) -> None:
         """Refuse files that are no pair of an image and its map. It reads the beginning of every file, and no more."""
