@@ -256,11 +256,11 @@ class Trainer:
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
-            self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
             self.draw()
+            self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
 
     def draw(self) -> None:
-        """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result stands."""
+        """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""
         if not isinstance(self.task, Pictured):
             return
         try:
