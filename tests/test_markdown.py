@@ -169,6 +169,7 @@ def test_the_pages_with_code_are_these():
         "docs/pages/lab-detect.md",
         "docs/pages/lab-recipes.md",
         "docs/pages/lab-runs.md",
+        "docs/pages/lab-segment.md",
         "docs/pages/lab-text.md",
         "docs/pages/lab-volumes.md",
         "docs/pages/longer.md",

@@ -18,7 +18,7 @@ from ropewalk import factory
 
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
-LATER = ("model", "length", "keys", "kv_heads", "start", "task")
+LATER = ("model", "length", "keys", "kv_heads", "start", "task", "head")
 """Settings that not all runs have: where they are None they name no run."""
 
 
@@ -35,6 +35,7 @@ class Config:
                    what is in them.
     task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of
                    each pixel; None, one class.
+    head           Of the task segment: linear, or pyramid, which looks at several scales; None is linear.
     root           Where torchvision's data sets lie.
     size           Of the images in training, of clips with the frames first; None is that of the data.
     validation     The share of the training set that is kept for validation, where the data have none of their own.
@@ -73,6 +74,7 @@ class Config:
     seed: int = 0
 
     task: typing.Literal["detect", "masks", "segment"] | None = None
+    head: typing.Literal["linear", "pyramid"] | None = None
     data: str = "digits"
     root: str = "data"
     size: tuple[int, ...] | None = None
@@ -156,6 +158,8 @@ class Config:
                 raise ValueError(f"{name} is of text: without a length it must be none, got {getattr(self, name)}")
         if self.task is not None and self.length is not None:
             raise ValueError(f"a task is of images, and a length of text: got {self.task} and {self.length}")
+        if self.head is not None and self.task != "segment":
+            raise ValueError(f"head is of the task segment: without it, it must be none, got {self.head}")
         factory.find(self.encoding)
 
     def document(self) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def fold_run(run: Run, out: Path | None = None) -> Folded:
     path = _place(run, out)
     if run.result() is None:
         raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
+    if run.config.task is not None:
+        raise ValueError(f"only a run that finds one class is folded to a file; {run.path} has the task {run.config.task}")
     model, data = restored(run), open_data(run.config)
     if not isinstance(model, ViT):
         raise ValueError(f"only our own ViT is folded to a file; ropewalk.adapters.timm.fold_into folds {run.config.model}")

@@ -14,6 +14,14 @@ def sides_of(patch: Patch, axes: int) -> tuple[int, ...]:
     return sides
 
 
+def square(patch: Patch) -> int:
+    """The side of a patch of an image, which is the same along both axes."""
+    rows, columns = sides_of(patch, 2)
+    if rows != columns:
+        raise ValueError(f"patch must be as high as it is wide for tasks that find places, got {told(patch)}")
+    return rows
+
+
 def fills(size: Sequence[int], patch: Patch) -> bool:
     """Whether patches fill an image of this size."""
     return not any(side % own for side, own in zip(size, sides_of(patch, len(size)), strict=True))

@@ -14,6 +14,7 @@ liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its 
 comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
                     here patches are averaged.
 penn-fudan          ours, for boxes and masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px.
+penn-fudan-maps     ours, for maps of them: layers, heads, views and span the same.
 modelnet10          ours, for volumes: occupancy grids of 30³ (data/modelnet10.npz), patches of 3³, 1,000 tokens. Its last
                     axis points up: volumes are mirrored along the others and turned about it.
 modelnet10-half     the same at 15³, 125 tokens: a cell is the share of 2³ voxels that is filled. For finer grids later.
@@ -186,6 +187,24 @@ RECIPES: dict[str, Config] = {
         precision="bfloat16",
         compile=True,
         every=5,
+    ),
+    "penn-fudan-maps": Config(
+        task="segment",
+        data="data/pennfudan",
+        span=_SPAN,
+        size=(320, 320),
+        patch=16,
+        width=192,
+        depth=12,
+        heads=4,
+        epochs=60,
+        batch=8,
+        learning_rate=5e-4,
+        weight_decay=0.05,
+        warmup=5.0,
+        augment=("flip", "crop", "jitter"),
+        precision="bfloat16",
+        compile=True,
     ),
     "modelnet10": _VOLUMES,
     "modelnet10-half": replace(_VOLUMES, size=(15, 15, 15), strength={**_VOLUMES.strength, "pad": 1}),

@@ -21,9 +21,10 @@ from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
     from ropewalk.lab.dense.detector import Detector
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
-Model: TypeAlias = "ViT | LM | Hosted | Detector"
+Model: TypeAlias = "ViT | LM | Hosted | Detector | Segmenter"
 
 
 def begin(model: Model, run: Run) -> None:

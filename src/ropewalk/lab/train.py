@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -25,15 +25,10 @@ from ropewalk.lab.diagnosis import broken, doubt, looking, uncompiled
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
-from ropewalk.lab.starting import begin
+from ropewalk.lab.starting import Model, begin
 from ropewalk.lab.store import Damaged, Run, put
 from ropewalk.lab.tasks import Pictured, task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
-from ropewalk.models import LM, ViT
-
-if TYPE_CHECKING:
-    from ropewalk.lab.dense.detector import Detector
-    from ropewalk.lab.hosting import Hosted
 
 Watch = Callable[[Mapping[str, Any]], None]
 MANY = 200
@@ -271,7 +266,7 @@ class Trainer:
             warnings.warn(f"the result is kept, but {self.task.file} could not be drawn: {error}", stacklevel=2)
 
 
-def optimiser_of(config: Config, model: "ViT | LM | Hosted | Detector") -> torch.optim.Optimizer:
+def optimiser_of(config: Config, model: Model) -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())

@@ -41,7 +41,7 @@ def train(
     Args:
         name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
         recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
-            comrope, penn-fudan, books.
+            comrope, penn-fudan, penn-fudan-maps, modelnet10, modelnet10-half, books.
         model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
         task: detect, masks or segment; the recipe's own by default.
         start: The folder of a run that is done, whose weights it begins with, as far as the encodings have them in common.

@@ -20,7 +20,7 @@ from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Data, epoch_order
-from ropewalk.lab.patching import fills, grid_of, told
+from ropewalk.lab.patching import fills, grid_of, square, told
 from ropewalk.lab.placing import moved
 from ropewalk.lab.store import Run
 from ropewalk.lab.tasks.text import check_text, length_of, open_text, reader_of
@@ -53,7 +53,20 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
 def _opened(config: Config) -> Data:
     """The data, if they are there."""
     with _reading(config):
-        return open_data(config)
+        data = open_data(config)
+        if config.task == "segment":
+            _check_maps(config, data)
+        return data
+
+
+def _check_maps(config: Config, data: Data) -> None:
+    """Images that fit their maps, and a test set."""
+    from ropewalk.lab.data.maps import Maps
+
+    assert isinstance(data, Maps)
+    data.look()
+    if not data.counts["test"]:
+        raise ValueError(f"there must be a test set, got none of {data}")
 
 
 @contextmanager
@@ -130,6 +143,8 @@ def _augmented(config: Config, data: Data) -> Tensor:
     """Empty images as the model would get them."""
     images = torch.zeros(SAMPLES, data.channels, *(config.size or data.size), dtype=torch.uint8)
     index = torch.arange(SAMPLES)
+    if config.task == "segment":  # its views are cut where they are read, and colours are checked with the settings
+        return images.float()
     with refusing():
         return augment_of(config, data)(images, torch.zeros_like(index), index, epoch=0, classes=len(data.classes))[0]
 
@@ -142,6 +157,9 @@ def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
         model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
         _check_span(config, model.encoding)
         model(images, moved(config, model.encoding, grid, step=0, share=slice(SAMPLES)))
+        if config.task == "segment":  # images that are not trained on have other sizes
+            for sides in ((2 * size[0], size[1]), (size[0], size[1] + square(config.patch))):
+                model.eval()(images.new_zeros(1, data.channels, *sides))
 
 
 @contextmanager

@@ -4,19 +4,17 @@ A folder has train/ and test/, with a folder of images for each class, and may h
 without test/, as in ImageNet, it is the test set. Images become RGB, of one size; `Crops` says how.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
 from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.base import Batch, Data
 from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.data.crops import Crops
+from ropewalk.lab.data.loaded import Loaded
+from ropewalk.lab.data.loaded import cores as _cores
 from ropewalk.lab.data.pixels import moments, sides_of
 from ropewalk.lab.data.split import parts
 
@@ -25,10 +23,8 @@ SIZE = 224
 SAMPLE = 2048
 """The most images that mean and deviation are taken of."""
 
-Key = tuple[int, list[int]]
 
-
-class Folder(Data):
+class Folder(Loaded):
     """A folder, its training set cut into training and validation set if it has no own validation set.
 
     Mean and deviation are those of at most 2,048 training images, at even distances among them, cut as at evaluation.
@@ -55,20 +51,17 @@ class Folder(Data):
         files = _listed(path, self._found)
         self.name, self.classes, self.channels = path.name, files["train"].classes, 3
         self.size = self.usual if size is None else sides_of(size, len(self.usual))
-        self.workers = min(workers, _cores())
         labels = torch.tensor(files["train"].targets)
         own = "validation" in files
         train, held = parts(labels, seed=seed, validation=0.0 if own else validation, fraction=fraction)
         test = torch.arange(len(files["test"]))
-        self._index = {"train": train, "validation": torch.arange(len(files["validation"])) if own else held, "test": test}
-        self.counts = {split: len(index) for split, index in self._index.items()}
+        index = {"train": train, "validation": torch.arange(len(files["validation"])) if own else held, "test": test}
         self._crops = {
             "train": self._cuts(files["train"].samples, seed, crop),
             "validation": self._cuts(files["validation" if own else "train"].samples),
             "test": self._cuts(files["test"].samples),
         }
-        self._loaders: dict[str, tuple[list[Key], DataLoader[Batch | str]]] = {}
-        self._pass = dict.fromkeys(self.counts, 0)
+        super().__init__(self._crops, index, min(workers, _cores()))
 
     def _found(self, path: Path) -> DatasetFolder:
         """The files of each class in a folder, if each has some."""
@@ -86,54 +79,10 @@ class Folder(Data):
 
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        train = self._index["train"]
-        some = train[torch.linspace(0, len(train) - 1, min(self.few, len(train)), dtype=torch.float64).round().long()]
-        keys = [(0, rows.tolist()) for rows in torch.split(some, 32)]
-        loader = self._loader(self._cuts(self._crops["train"].samples), keys, lasting=False)
-        return moments((batch.images for batch in _sound(loader)), self.channels)
+        return moments((batch.images for batch in self._some(self.few)), self.channels)
 
-    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
-        index = self._index[split]
-        return self._read(split, [(epoch, index[positions].tolist()) for positions in order])
-
-    def _read(self, split: str, keys: list[Key]) -> Iterator[Batch]:
-        """Batches of a split. Its workers stay, so that two passes cannot go on side by side."""
-        if split not in self._loaders:
-            asked: list[Key] = []
-            self._loaders[split] = asked, self._loader(self._crops[split], asked, lasting=split != "test")
-        asked, loader = self._loaders[split]
-        asked[:] = keys
-        self._pass[split] += 1
-        turn = self._pass[split]
-        for batch in _sound(loader):
-            yield batch.to(self.device)
-            if self._pass[split] != turn:
-                raise RuntimeError(f"batches of {split!r} were asked for anew, which ends an earlier pass through them")
-
-    def _loader(self, crops: Crops, keys: list[Key], *, lasting: bool) -> DataLoader[Batch | str]:
-        """Reads what the list of keys asks for when a pass begins. With its own generator, it draws from no global one."""
-        return DataLoader(
-            crops,
-            batch_size=None,
-            sampler=keys,
-            num_workers=self.workers,
-            persistent_workers=lasting and self.workers > 0,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),
-        )
-
-
-def _sound(loader: DataLoader[Batch | str]) -> Iterator[Batch]:
-    """Batches until a file cannot be read."""
-    for batch in loader:
-        if isinstance(batch, str):
-            raise ValueError(batch)
-        yield batch
-
-
-def _cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def _plain(self) -> Crops:
+        return self._cuts(self._crops["train"].samples)
 
 
 def _listed(path: Path, found: Callable[[Path], DatasetFolder]) -> dict[str, DatasetFolder]:

@@ -48,6 +48,8 @@ READING: dict[str, Callable[[Read], Rows]] = {"positions": positions, "passkey":
 """Those of text."""
 LOOKING: dict[str, Callable[[Looked], Rows]] = {"reached": reached_share, "cost": cost_of_looking}
 """Those of boxes and masks."""
+SEGMENTING: dict[str, Callable[[Opened], Rows]] = {"reached": reached, "cost": cost}
+"""Those of maps."""
 ALL = tuple(dict.fromkeys((*PROBES, *READING)))
 
 
@@ -66,7 +68,7 @@ def probe(
     kind = names_of(run)
     names = kind if names is None else names
     for name in names:
-        _known(name, kind)
+        _known(name, kind, run)
     if run.result() is None:
         raise ValueError(f"only a run that is done is probed, since it is probed once; {run.path} has no result.json")
     there = held(run)
@@ -83,9 +85,9 @@ def probe(
 
 def names_of(run: Run) -> tuple[str, ...]:
     """The probes that a run can be asked for."""
-    if run.config.task in ("detect", "masks"):
-        return tuple(LOOKING)
-    return tuple(PROBES if run.config.length is None else READING)
+    if run.config.length is not None:
+        return tuple(READING)
+    return tuple({None: PROBES, "segment": SEGMENTING}.get(run.config.task, LOOKING))
 
 
 def _subject(run: Run, device: torch.device | str) -> Opened | Read | Looked:
@@ -105,8 +107,11 @@ def _rows(name: str, subject: Opened | Read | Looked) -> list[dict[str, Any]]:
         return [{"why": str(error)}]
 
 
-def _known(name: str, there: Sequence[str]) -> None:
+def _known(name: str, there: Sequence[str], run: Run) -> None:
     """Refuse a name that no probe of this kind of run has."""
+    if name in PROBES and name not in there and run.config.task is not None:
+        kind = f"the task {run.config.task}, which have {', '.join(there)}"
+        raise ValueError(f"{name} is a probe of runs that find one class in an image, not of those with {kind}")
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

@@ -21,6 +21,8 @@ def patterns(run: Run, layers: Sequence[int], *, device: torch.device | str | No
     """
     if run.config.model is not None:
         raise ValueError(f"attention patterns are read from our own ViT, and {run.path} has the model {run.config.model}")
+    if run.config.task is not None:
+        raise ValueError(f"attention patterns are of runs without a task, and {run.path} has the task {run.config.task}")
     for layer in layers:
         if not 0 <= layer < run.config.depth:
             raise ValueError(f"layer must be from 0 to {run.config.depth - 1}, got {layer}")

@@ -17,11 +17,10 @@ from ropewalk.lab.building import model_of
 from ropewalk.lab.probes.opening import Opened, Rows
 from ropewalk.lab.probes.reading import Read
 from ropewalk.lab.tasks.text import reader_of
-from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
-    from ropewalk.lab.hosting import Hosted
     from ropewalk.lab.probes.looking import Maps
+    from ropewalk.lab.starting import Model
 
 ROUNDS = 9
 FEW = 64
@@ -46,7 +45,7 @@ def cost_of_reading(subject: Read) -> Rows:
     yield told(subject.model, bare, tokens, config.precision, "bytes") | {"batch": count}
 
 
-def told(own: "ViT | LM | Hosted | Maps", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
+def told(own: "Model | Maps", bare: nn.Module, given: Tensor, precision: str, things: str) -> dict[str, Any]:
     """What a model costs beside its like without an encoding; text counts byte by byte."""
     device, many = given.device, given.numel() if things == "bytes" else len(given)
     works = [partial(_forward, model, given, precision) for model in (own, bare)]

@@ -22,6 +22,7 @@ from ropewalk.lab.tasks.vision import open_data
 from ropewalk.models import ViT
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
 Rows = Iterable[dict[str, Any]]
@@ -38,7 +39,7 @@ class Opened:
     """A run that is probed, with its model and its data on one device."""
 
     run: Run
-    model: "ViT | Hosted"
+    model: "ViT | Hosted | Segmenter"
     data: Data
 
     @property
@@ -80,11 +81,11 @@ def opened(run: Run, device: torch.device | str | None = None) -> Opened:
     return Opened(run, restored(run).to(where), open_data(run.config).to(where))
 
 
-def restored(run: Run) -> "ViT | Hosted":
+def restored(run: Run) -> "ViT | Hosted | Segmenter":
     """The model of a run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     if run.config.length is not None:
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")
-    if run.config.task is not None:
+    if run.config.task in ("detect", "masks"):
         raise ValueError(f"a run that finds classes of images was wanted, and the task of {run.path} is {run.config.task}")
     weights, facts = run.judged()
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten

@@ -11,6 +11,7 @@ from ropewalk.lab.report.attending import attention
 from ropewalk.lab.report.conclusions import conclude
 from ropewalk.lab.report.figures import Shown, Sources, accuracy, cost, learning
 from ropewalk.lab.report.gather import Group, groups_of
+from ropewalk.lab.report.maps import predictions
 from ropewalk.lab.report.page import Chapter, page
 from ropewalk.lab.report.panels import Styles
 from ropewalk.lab.report.pictures import pictures
@@ -27,6 +28,8 @@ READING = (accuracy, learning, positions, extensions, passkey, cost)
 """Those of text."""
 FINDING = (accuracy, learning, pictures, cost)
 """Those of boxes and masks."""
+SEGMENTS = (accuracy, learning, predictions, cost)
+"""Those of maps."""
 
 
 def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -51,9 +54,13 @@ def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str 
 def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
     rows = rows_of(group, baseline)
     sources = Sources(group, rows, styles, baseline, mark)
-    figures = FIGURES if group.settings.get("length") is None else READING
-    figures = FINDING if group.settings.get("task") in ("detect", "masks") else figures
-    return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in figures], mark)
+    return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in _figures(group)], mark)
+
+
+def _figures(group: Group) -> tuple[Callable[[Sources], Shown | str], ...]:
+    if (task := group.settings.get("task")) is not None:
+        return SEGMENTS if task == "segment" else FINDING
+    return FIGURES if group.settings.get("length") is None else READING
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -36,7 +36,8 @@ def _worst(runs: Sequence[Found]) -> float | None:
 
 def _reached(group: Group) -> dict[str, dict[str, str]]:
     """Mean steps to the highest level that every run has reached which was asked."""
-    runs = {label: [_levels(found) for found in seeds.values()] for label, seeds in group.found.items()}
+    key = group.metric.key
+    runs = {label: [_levels(found, key) for found in seeds.values()] for label, seeds in group.found.items()}
     asked = {label: [levels for levels in each if levels] for label, each in runs.items() if any(each)}
     every = [set(levels) for each in asked.values() for levels in each]
     common = set.intersection(*every) if every else set()
@@ -47,10 +48,10 @@ def _reached(group: Group) -> dict[str, dict[str, str]]:
     return {f"Steps to {100 * level:g} %{of_what}": {label: _steps(each, level) for label, each in asked.items()}}
 
 
-def _levels(found: Found) -> dict[float, float]:
+def _levels(found: Found, key: str) -> dict[float, float]:
     """Steps by level, of those that were reached."""
     entries = found.probes.get("reached", [])
-    pairs = [(number(entry.get("accuracy", entry.get("share"))), number(entry.get("step"))) for entry in entries]
+    pairs = [(number(entry.get(key, entry.get("share"))), number(entry.get("step"))) for entry in entries]
     return {level: step for level, step in pairs if level is not None and step is not None}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.lab.metric import ACCURACY, BITS, Metric
+from ropewalk.lab.metric import ACCURACY, BITS, OVERLAP, Metric
 from ropewalk.lab.report import sections, settings
 from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, joined, table, tag
@@ -126,7 +126,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
 
 def note(metric: Metric) -> str:
     """What the numbers of the table are."""
-    unit = "points of a hundred" if metric is ACCURACY else metric.points
+    unit = "points of a hundred" if metric.scale == 100 else metric.points
     return (
         f"{metric.heading} on the test set, which was read once, at the end of training: mean over seeds ± half "
         f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
@@ -139,6 +139,7 @@ AGAIN = (
 )
 PROBED = {
     ACCURACY: "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy.",
+    OVERLAP: "Mean IoUs from here on are of the validation set, which training does not see, unless called test mean IoU.",
     BITS: "Losses from here on are of the validation text, which training does not see.",
 }
 

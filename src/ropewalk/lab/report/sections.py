@@ -1,6 +1,7 @@
 """The parts of a page that are words and tables."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk import factory
@@ -35,6 +36,7 @@ def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> 
     metric = rows[0].metric
     columns: dict[str, Callable[[Row], str]] = {
         f"Test {metric.name}": lambda row: told(row.score, metric),
+        "Test pixel accuracy": lambda row: _mean(row, "test_pixel_accuracy"),
         f"{metric.points.capitalize()} above {baseline}": lambda row: _against(row, baseline),
         **_beside(metric),
         "Parameters of encoding": lambda row: amount(row.encoding_parameters),
@@ -58,6 +60,12 @@ def _beside(metric: Metric) -> dict[str, Callable[[Row], str]]:
         return lambda row: "–" if (value := row.beside()[name]) is None else metric.number(value)
 
     return {title: cell(name) for name, title in BESIDE.get(metric.key, {}).items()}
+
+
+def _mean(row: Row, name: str) -> str:
+    """Of seeds, in per cent; a dash where none has it."""
+    there = [found.result[name] for found in row.runs.values() if name in found.result]
+    return f"{100 * math.fsum(there) / len(there):.1f} %" if there else "–"
 
 
 def named(label: str, styles: Mapping[str, Style]) -> Html:

@@ -15,8 +15,8 @@ from ropewalk.lab.tasks.text import VISUAL
 AREAS = {
     "Data": ("task", "data", "size", "length", "keys", "validation", "fraction"),
     "Model": (
-        "model", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale", "drop_path",
-        "dropout",
+        "model", "head", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale",
+        "drop_path", "dropout",
     ),
     "Training": (
         "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",

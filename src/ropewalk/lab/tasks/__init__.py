@@ -17,11 +17,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from ropewalk.lab.config import Config
-from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
-    from ropewalk.lab.dense.detector import Detector
-    from ropewalk.lab.hosting import Hosted
+    from ropewalk.lab.starting import Model
 
 
 class Task(Protocol):
@@ -30,7 +28,7 @@ class Task(Protocol):
     steps: int
 
     @property
-    def model(self) -> "ViT | LM | Hosted | Detector":
+    def model(self) -> "Model":
         """With its first weights, on the device."""
 
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of, resolution
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from ropewalk.lab.dense.sizes import brought_back, looked_at, resized
 from ropewalk.lab.draws import seed_of
+from ropewalk.lab.patching import square
 from ropewalk.lab.store import PICTURE
 
 WITHOUT = ("model", "loss", "smoothing", "strength", "mixup", "cutmix", "perturb", "shift", "rescale", "per_sample")
@@ -105,7 +106,7 @@ class Detecting:
 
     def found(self, model: nn.Module, scene: Scene) -> Things:
         """What a model finds in an image, in its own pixels."""
-        seen = looked_at(scene.sides, self.size, self.config.patch)
+        seen = looked_at(scene.sides, self.size, square(self.config.patch))
         (found,) = model(self.normalised(resized(scene.image, seen)).unsqueeze(0))
         return brought_back(found, seen, scene.sides)
 
@@ -139,8 +140,9 @@ def scenes_of(config: Config) -> Scenes:
 
 def size_of(config: Config) -> tuple[int, int]:
     """Rows and columns of a view, which patches fill."""
-    if config.size is None or len(config.size) != 2 or any(side % config.patch or side < 1 for side in config.size):
-        wanted = f"a size of rows and columns for its views, multiples of the patch {config.patch}"
+    patch = square(config.patch)
+    if config.size is None or len(config.size) != 2 or any(side % patch or side < 1 for side in config.size):
+        wanted = f"a size of rows and columns for its views, multiples of the patch {patch}"
         raise ValueError(f"a run with the task {config.task} needs {wanted}, got {config.size}")
     rows, columns = config.size
     return rows, columns

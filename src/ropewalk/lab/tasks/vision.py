@@ -74,6 +74,10 @@ def augment_of(config: Config, data: Data) -> Augment:
 
 def open_data(config: Config) -> Data:
     """The data of a run."""
+    if config.task == "segment":
+        from ropewalk.lab.dense.opening import open_maps
+
+        return open_maps(config)
     names = ("root", "seed", "validation", "fraction", "size", "workers")
     given: dict[str, Any] = {name: getattr(config, name) for name in names}
     strength = {name: tuple(config.strength[name]) for name in ("scale", "ratio") if name in config.strength}

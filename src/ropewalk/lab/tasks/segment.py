@@ -1,0 +1,127 @@
+"""Images in which every pixel has a class."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ropewalk.lab.building import model_of
+from ropewalk.lab.config import Config
+from ropewalk.lab.data import Batch, epoch_order, in_order
+from ropewalk.lab.data.maps import IGNORED
+from ropewalk.lab.dense.opening import colours_of, open_maps
+from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
+from ropewalk.lab.diagnosis import uncompiled
+from ropewalk.lab.evaluate import normalised
+from ropewalk.lab.patching import grid_of
+from ropewalk.lab.placing import moved
+
+SHOWN = 4
+"""Images in a picture."""
+
+
+class Segmenting:
+    """Finds the class of every pixel. Training views have one size; other images go alone, each at its own."""
+
+    file = "maps.png"
+
+    def __init__(self, config: Config, device: torch.device | str) -> None:
+        self.config = config
+        self.data = open_maps(config).to(device)
+        for split in ("validation", "test"):
+            if not self.data.counts[split]:
+                raise ValueError(f"a run needs a {split} set, got none of {self.data}; raise `validation` if it is that one")
+        self.classes = len(self.data.classes)
+        self.model = model_of(config, size=self.data.size, channels=3, classes=self.classes).to(device)
+        self.steps = self.data.counts["train"] // config.batch
+        self.augment = colours_of(config)
+
+    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Batch]:
+        """One process's share of each batch of an epoch."""
+        count, config = self.data.counts["train"], self.config
+        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
+        return self.data.batches("train", order, epoch=epoch)
+
+    def facts(self) -> dict[str, Any]:
+        """What tells its data from others."""
+        return self.data.facts()
+
+    def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int, rank: int) -> Tensor:
+        """Of views in colours that may be changed, at positions that may be moved."""
+        none = torch.zeros_like(batch.index)
+        x, _ = self.augment(batch.images, none, batch.index, epoch=epoch, classes=1)
+        grid = grid_of(x.shape[2:], self.config.patch)
+        share = slice(rank * len(x), (rank + 1) * len(x))
+        places = moved(self.config, self.model.encoding, grid, step=step, share=share)
+        places = None if places is None else places.to(x.device, non_blocking=True)
+        return loss_of(model(normalised(x, self.data), places), batch.labels, self.config.smoothing)
+
+    @torch.no_grad()
+    def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
+        """Mean IoU, the share of pixels whose class is found, and the loss of a pixel; of the test also the IoU by class.
+
+        All are judged at the pixels of the files. Nothing is compiled: each size would be compiled for itself.
+        """
+        model = alone(model).eval()
+        rank, world = accelerator.process_index, accelerator.num_processes
+        order = in_order(self.data.counts[split], world, rank, world)
+        counts = torch.zeros(self.classes, self.classes, dtype=torch.int64, device=accelerator.device)
+        lost = torch.zeros((), dtype=torch.float64, device=accelerator.device)
+        with uncompiled(self.model):
+            for some in self.data.batches(split, [place for place in order if len(place)]):
+                logits = self.logits(model, some)
+                counts += confusion(some.labels, logits.argmax(1), self.classes)
+                lost += F.cross_entropy(logits, some.labels, ignore_index=IGNORED, reduction="sum")
+        counts, lost = accelerator.reduce(counts, "sum"), accelerator.reduce(lost, "sum")
+        return self._told(counts.cpu(), lost.item(), split)
+
+    def logits(self, model: nn.Module, some: Batch) -> Tensor:
+        """Of images, at the pixels of their maps."""
+        x = normalised(some.images.float() / 255, self.data)
+        found: Tensor = model(x, size=tuple(some.labels.shape[1:]))
+        return found
+
+    @torch.no_grad()
+    def picture(self, model: nn.Module) -> bytes:
+        """A few test images, at even distances among them, beside their maps and what is found."""
+        from ropewalk.lab.report.maps import Example, drawn
+
+        model = alone(model).eval()
+        count = self.data.counts["test"]
+        places = torch.linspace(0, count - 1, min(SHOWN, count)).round().long()
+        examples = []
+        with uncompiled(self.model):
+            for some in self.data.batches("test", list(places[:, None])):
+                truth, answer = some.labels[0], self.logits(model, some).argmax(1)[0]
+                image = F.interpolate(some.images.float(), tuple(truth.shape), mode="bilinear", antialias=True)[0].byte()
+                examples.append(Example(*(each.cpu().numpy() for each in (image.movedim(0, -1), truth, answer))))
+        return drawn(examples, self.data.classes)
+
+    def _told(self, counts: Tensor, lost: float, split: str) -> dict[str, float]:
+        seen = int(counts.sum())
+        if not seen:
+            raise ValueError(f"maps of {split} must have pixels that are not {IGNORED}, got none in {self.data}")
+        found = {"iou": mean_iou(counts), "pixel_accuracy": pixel_accuracy(counts), "loss": lost / seen}
+        if split != "test":
+            return found
+        each = zip(self.data.classes, iou(counts).tolist(), strict=True)
+        return found | {f"iou_{name}": value for name, value in each if value == value}
+
+
+def alone(model: nn.Module) -> nn.Module:
+    """The model itself, out of what averages it or keeps processes in step: they do not all have as many images."""
+    return getattr(model, "module", model)
+
+
+def loss_of(logits: Tensor, maps: Tensor, smoothing: float) -> Tensor:
+    """The mean over images of the mean cross entropy of their pixels that are known.
+
+    It takes image by image, so that shares of several processes make that of one, and an image of which nothing is known
+    counts as zero.
+    """
+    each = F.cross_entropy(logits, maps, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none")
+    known = (maps != IGNORED).flatten(1).sum(1)
+    return (each.flatten(1).sum(1) / known.clamp(min=1)).mean()
