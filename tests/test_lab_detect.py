@@ -10,9 +10,10 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign, roi_align
 
 from ropewalk.lab.config import Config
+from ropewalk.lab.data.sight import looked_at
 from ropewalk.lab.dense.places import Anchors, Pooler, suited
 from ropewalk.lab.dense.pyramid import Norm, Pyramid, strides
-from ropewalk.lab.dense.sizes import brought_back, looked_at
+from ropewalk.lab.dense.sizes import brought_back
 from ropewalk.lab.tasks.detect import detector_of
 
 LEVELS = (4, 8, 16, 32)

@@ -11,10 +11,12 @@ from PIL import Image
 from ropewalk.lab.data.pedestrians import split
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, open_scenes
-from ropewalk.lab.data.views import CLOSER, Views, Whole, cut, part_of, together, view
+from ropewalk.lab.data.sight import Drawn, View, part_of
+from ropewalk.lab.data.views import Views, Whole, cut, together, view
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from scenes import entry, paint_coco, paint_pedestrians
 
+BOTH = View(crop=True, flip=True, scale=(1.0, 1.5))
 WAYS = {"validation": 0.2, "fraction": 1.0, "masks": True}
 
 
@@ -73,7 +75,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read as an image"):
-        list(Reader(Views(scenes, (16, 16), seed=0, ways=()), 0).read([(0, [0])]))
+        list(Reader(Views(scenes, (16, 16), seed=0, way=View()), 0).read([(0, [0])]))
     (tmp_path / "PedMasks" / "Ped00003_mask.png").unlink()
     with pytest.raises(ValueError, match=r"Ped00003_mask.png is not there"):
         open_scenes(str(tmp_path), **WAYS)
@@ -181,27 +183,28 @@ def extent(white):
 
 
 @pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("draws", [(0.0, 0.5, 0.5), (0.9, 0.4, 0.3), (0.5, 0.99, 0.1)])
+@pytest.mark.parametrize("draws", [(1.0, 0.5, 0.5), (1.44, 0.4, 0.3), (1.2, 0.99, 0.1)])
 def test_boxes_and_masks_stay_on_what_they_are_of(draws, flip):
     scene = blank()
-    image, things = view(scene, (48, 64), *draws, flip=flip)
+    image, things = view(scene, (48, 64), Drawn(*draws, flip))
     assert image.shape == (3, 48, 64)
     torch.testing.assert_close(extent(image[0] / 255).float(), things["boxes"][0], rtol=0, atol=0.1)
     assert things["masks"].shape == (1, 48, 64)
     assert (things["masks"][0].bool() != (image[0] > 127)).float().mean() < 0.01
-    mirrored = view(scene, (48, 64), *draws, flip=not flip)[1]["boxes"][0]
+    mirrored = view(scene, (48, 64), Drawn(*draws, not flip))[1]["boxes"][0]
     torch.testing.assert_close(mirrored[[0, 2]], 64 - things["boxes"][0][[2, 0]])
 
 
 def test_views_fill_their_size_from_images_of_any_shape():
     for sides in ((60, 90), (5, 200), (300, 7), (48, 64), (1, 1)):
-        for draws in ((0.0, 0.5, 0.5), (0.999, 0.999, 0.999), (0.3, 0.0, 0.0)):
-            top, left, rows, columns = part_of(sides, (48, 64), *draws)
+        for draws in ((1.0, 0.5, 0.5), (1.5, 0.999, 0.999), (1.1, 0.0, 0.0), (0.5, 0.999, 0.0)):
+            top, left, rows, columns = part_of(sides, (48, 64), Drawn(*draws))
             assert 0 <= top <= top + rows <= sides[0]
             assert 0 <= left <= left + columns <= sides[1]
             assert min(rows, columns) >= 1
-    assert part_of((60, 90), (48, 64), 0.0, 0.5, 0.5)[2:] == (60, 80)
-    assert part_of((60, 90), (48, 64), 1.0, 0.5, 0.5)[2:] == (round(60 / CLOSER), round(80 / CLOSER))
+    assert part_of((60, 90), (48, 64), Drawn()) == (0, 5, 60, 80)
+    assert part_of((60, 90), (48, 64), Drawn(closer=0.5)) == (0, 5, 60, 80)  # there is no more to show
+    assert part_of((60, 90), (48, 64), Drawn(1.5, 0.0, 0.999)) == (0, 37, 40, 53)
 
 
 def test_things_of_which_too_little_is_left_are_left_out():
@@ -216,24 +219,24 @@ def test_things_of_which_too_little_is_left_are_left_out():
 def test_views_follow_from_seed_epoch_and_image_alone(tmp_path):
     scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
 
-    def seen(epoch, places, *, seed=0, ways=("flip", "crop")):
-        (batch,) = Reader(Views(scenes, (24, 32), seed=seed, ways=ways), 0).read([(epoch, places)])
+    def seen(epoch, places, *, seed=0, way=BOTH):
+        (batch,) = Reader(Views(scenes, (24, 32), seed=seed, way=way), 0).read([(epoch, places)])
         return batch
 
     one, other = seen(3, [4, 1, 0]), seen(3, [0, 4])
     assert torch.equal(one.images[0], other.images[1])
     assert torch.equal(one.targets[2]["masks"], other.targets[0]["masks"])
     assert torch.equal(one.images, seen(3, [4, 1, 0]).images)
-    for changed in (seen(4, [4, 1, 0]), seen(3, [4, 1, 0], seed=1), seen(3, [4, 1, 0], ways=())):
+    for changed in (seen(4, [4, 1, 0]), seen(3, [4, 1, 0], seed=1), seen(3, [4, 1, 0], way=View())):
         assert not torch.equal(one.images, changed.images)
-    assert torch.equal(seen(0, [4], ways=()).images, seen(9, [4], ways=(), seed=5).images)
+    assert torch.equal(seen(0, [4], way=View()).images, seen(9, [4], way=View(), seed=5).images)
     assert [len(each["boxes"]) for each in one.targets] == one.counts
 
 
 def test_workers_read_what_is_read_without_them(tmp_path):
     scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
     keys = [(0, [0, 1]), (0, [2, 3]), (1, [4])]
-    here, there = (list(Reader(Views(scenes, (24, 32), seed=0, ways=("crop",)), n).read(keys)) for n in (0, 1))
+    here, there = (list(Reader(Views(scenes, (24, 32), seed=0, way=View(crop=True)), n).read(keys)) for n in (0, 1))
     for a, b in zip(here, there, strict=True):
         assert torch.equal(a.images, b.images)
         assert a.counts == b.counts

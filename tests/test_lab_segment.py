@@ -189,7 +189,7 @@ def by_hand(task, split, short=24, patch=8):
     mean, std = (torch.tensor(each, dtype=torch.float64)[:, None, None] for each in (task.data.mean, task.data.std))
     for pair in task.data.pairs[split]:
         with Image.open(pair.image) as image, Image.open(pair.map) as map:
-            sides = [min(2 * short, round(n * short / min(image.size) / patch) * patch) for n in image.size]
+            sides = [round(n * short / min(image.size) / patch) * patch for n in image.size]  # none is over twice as long
             pixels = np.array(image.resize(sides, Image.Resampling.BILINEAR)).astype(np.float64) / 255
             truth = torch.from_numpy(np.array(map)).long()
         x = (torch.from_numpy(pixels).movedim(-1, 0) - mean) / std

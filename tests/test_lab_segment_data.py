@@ -7,8 +7,8 @@ from PIL import Image
 
 import maps
 from ropewalk.lab.data import epoch_order
-from ropewalk.lab.data.maps import Maps, View
-from ropewalk.lab.data.maps.views import whole
+from ropewalk.lab.data.maps import Maps
+from ropewalk.lab.data.sight import View, looked_at
 
 RANDOM = View(crop=True, flip=True)
 
@@ -200,7 +200,7 @@ def test_views_are_scaled_flipped_and_cut_anywhere(ramps):
     first, last = seen[:, 0, 0], seen[:, 0, -1]
     assert 15 < (first > last).sum() < 45
     spans = (last - first).abs().double()
-    assert spans.min() == pytest.approx(75, abs=3)  # where 90 rows become 2 · 24 pixels, 40 pixels show 75 columns
+    assert spans.min() == pytest.approx(65, abs=3)  # twice as close as where 130 columns fill 40 pixels
     assert spans.max() == pytest.approx(130, abs=3)  # all, since no view has room around the image
     assert torch.minimum(first, last).unique().numel() > 10
     (middle,) = whole.batches("train", [torch.arange(1)], epoch=7)
@@ -230,18 +230,18 @@ def test_a_view_follows_from_seed_epoch_and_sample(ramps):
         ((130, 90), (32, 24)),
         ((10, 13), (24, 32)),
         ((24, 24), (24, 24)),
-        ((60, 200), (24, 48)),  # 80, capped
-        ((7, 1), (48, 24)),
+        ((60, 200), (16, 48)),  # 80 columns would be over twice 24: 14.4 rows
+        ((7, 1), (48, 8)),
     ],
 )
-def test_whole_images_keep_their_shorter_side_and_fill_patches(sides, wanted):
-    assert whole(sides, (24, 40), 8) == wanted
+def test_whole_images_keep_their_shape_and_fill_patches(sides, wanted):
+    assert looked_at(sides, (24, 40), 8) == wanted
 
 
 def test_whole_images_come_alone_with_their_maps_as_they_are(ramps):
     data = opened(ramps / "columns", view=RANDOM, validation=0.0)
     batches = list(data.batches("test", [torch.tensor([i]) for i in range(4)]))
-    assert [tuple(batch.images.shape[2:]) for batch in batches] == [(24, 32), (32, 24), (24, 32), (24, 48)]
+    assert [tuple(batch.images.shape[2:]) for batch in batches] == [(24, 32), (32, 24), (24, 32), (16, 48)]
     with pytest.raises(ValueError, match=r"images of 'test' differ in size and come one in a batch, got \[2\]"):
         data.batches("test", [torch.arange(2)])
     for i, batch in enumerate(batches):

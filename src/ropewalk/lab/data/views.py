@@ -1,9 +1,5 @@
-"""What is seen of images in training: all views have one size, and none is padded.
-
-A view is a part of its image, of the shape of the view, resized to it. In the middle and as large as fits, if nothing is
-drawn; with "crop" up to 1.5 times smaller along each side, its logarithm uniform, and anywhere in the image; with "flip"
-every second one is mirrored. Draws follow from the seed, the epoch and the number of the image. Boxes and masks are cut
-along: things of which less than a tenth is left, or less than 2 pixels along a side, are left out, and crowds.
+"""Views of images with things in them, as `sight` has them. Boxes and masks are cut along: things of which less than a tenth
+is left, or less than 2 pixels along a side, are left out, and crowds.
 """
 
 from collections.abc import Sequence
@@ -15,16 +11,13 @@ from torch.utils.data import Dataset
 from torchvision.transforms import InterpolationMode  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
+from ropewalk.lab.data.crops import Box
 from ropewalk.lab.data.scenes import Scene, Scenes
-from ropewalk.lab.draws import uniform
+from ropewalk.lab.data.sight import Drawn, View, draw, part_of
 
-CLOSER = 1.5
-"""How much smaller the part of an image may be than the largest."""
 LEAST, PIXELS = 0.1, 2.0
 """Of a thing that stays: the share of its box, and pixels along a side."""
-VIEW = 1011
-"""The stream of draws."""
-WAYS = ("flip", "crop")
+MIDDLE = Drawn()
 
 Things = dict[str, Tensor]
 Key = tuple[int, list[int]]
@@ -66,25 +59,17 @@ def together(views: Sequence[tuple[Tensor, Things]]) -> Seen:
 class Views(Dataset[Seen | str]):
     """Views of images that are trained on; or words about a file that cannot be read. A key is an epoch and places."""
 
-    def __init__(self, scenes: Scenes, size: tuple[int, int], *, seed: int, ways: Sequence[str]) -> None:
-        self.scenes, self.size, self.seed, self.ways = scenes, size, seed, tuple(ways)
+    def __init__(self, scenes: Scenes, size: tuple[int, int], *, seed: int, way: View) -> None:
+        self.scenes, self.size, self.seed, self.way = scenes, size, seed, way
 
     def __getitem__(self, key: Key) -> Seen | str:
         epoch, places = key
         numbers = self.scenes.index["train"][places]
-        draws = uniform(self.seed, epoch, numbers, VIEW, 4).tolist()
+        draws = zip(numbers.tolist(), draw(self.way, self.seed, epoch, numbers), strict=True)
         try:
-            views = [self._view(number, own) for number, own in zip(numbers.tolist(), draws, strict=True)]
+            return together([view(self.scenes.scene(number), self.size, own) for number, own in draws])
         except ValueError as error:
             return str(error)
-        return together(views)
-
-    def _view(self, number: int, draws: list[float]) -> tuple[Tensor, Things]:
-        flip, closer, down, along = draws
-        if "crop" not in self.ways:
-            closer, down, along = 0.0, 0.5, 0.5
-        scene = self.scenes.scene(number)
-        return view(scene, self.size, closer, down, along, flip="flip" in self.ways and flip < 0.5)
 
 
 class Whole(Dataset[Scene | str]):
@@ -100,29 +85,18 @@ class Whole(Dataset[Scene | str]):
             return str(error)
 
 
-def view(
-    scene: Scene, size: tuple[int, int], closer: float = 0.0, down: float = 0.5, along: float = 0.5, *, flip: bool = False
-) -> tuple[Tensor, Things]:
-    """A view of an image and what is in it. Draws in [0, 1) say how near it is, and where; by default all in the middle."""
-    area = part_of(scene.sides, size, closer, down, along)
+def view(scene: Scene, size: tuple[int, int], drawn: Drawn = MIDDLE) -> tuple[Tensor, Things]:
+    """A view of an image and what is in it."""
+    area = part_of(scene.sides, size, drawn)
     image, things = F.resized_crop(scene.image, *area, list(size), antialias=True), cut(scene, area, size)
-    if not flip:
+    if not drawn.flip:
         return image, things
     things["boxes"] = torch.stack([size[1] - things["boxes"][:, 2], things["boxes"][:, 1],
                                    size[1] - things["boxes"][:, 0], things["boxes"][:, 3]], dim=1)  # fmt: skip
     return image.flip(-1), things | {name: value.flip(-1) for name, value in things.items() if name == "masks"}
 
 
-def part_of(
-    sides: tuple[int, int], size: tuple[int, int], closer: float, down: float, along: float
-) -> tuple[int, int, int, int]:
-    """Top, left, height and width of the part of an image that a view shows, in whole pixels."""
-    factor = max(size[0] / sides[0], size[1] / sides[1]) * CLOSER**closer
-    rows, columns = (min(max(round(n / factor), 1), side) for n, side in zip(size, sides, strict=True))
-    return int(down * (sides[0] - rows + 1)), int(along * (sides[1] - columns + 1)), rows, columns
-
-
-def cut(scene: Scene, area: tuple[int, int, int, int], size: tuple[int, int]) -> Things:
+def cut(scene: Scene, area: Box, size: tuple[int, int]) -> Things:
     """The things of a part of an image, in the pixels of its view."""
     top, left, rows, columns = area
     factor = torch.tensor([size[1] / columns, size[0] / rows] * 2)
@@ -139,7 +113,7 @@ def cut(scene: Scene, area: tuple[int, int, int, int], size: tuple[int, int]) ->
     return {name: value[there] for name, value in (things | {"masks": masks}).items()}
 
 
-def _cut_masks(masks: Tensor, area: tuple[int, int, int, int], size: tuple[int, int]) -> Tensor:
+def _cut_masks(masks: Tensor, area: Box, size: tuple[int, int]) -> Tensor:
     """Masks uint8 (n, rows, columns) of a part, each pixel the one that its centre lies in."""
     if not len(masks):
         return torch.zeros(0, *size, dtype=torch.uint8)

@@ -6,8 +6,9 @@ from typing import Any
 from ropewalk.lab.augment import Augment
 from ropewalk.lab.augment.checks import interval
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.maps import Maps, View
+from ropewalk.lab.data.maps import Maps
 from ropewalk.lab.data.pixels import sides_of
+from ropewalk.lab.data.sight import View
 from ropewalk.lab.patching import square
 
 SIZE = 320

@@ -1,4 +1,4 @@
-"""The size at which an image is looked at when a model is judged, and the way back to its own."""
+"""An image at the size at which it is looked at, and the way back to its own."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,7 @@ from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-LONGEST = 2
-"""The longer side of an image, at most, in shorter sides of the images of training."""
-
 Things = dict[str, Tensor]
-
-
-def looked_at(sides: Sequence[int], size: Sequence[int], patch: int) -> tuple[int, int]:
-    """Rows and columns of an image of these sides, both multiples of the patch: its shorter side is that of the images of
-    training, unless the longer one would be over twice that; each side is rounded to whole patches."""
-    short = min(size)
-    factor = min(short / min(sides), LONGEST * short / max(sides))
-    rows, columns = (max(round(side * factor / patch), 1) * patch for side in sides)
-    return rows, columns
 
 
 def resized(image: Tensor, size: Sequence[int]) -> Tensor:

@@ -14,17 +14,20 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data import epoch_order
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, Scenes, open_scenes
-from ropewalk.lab.data.views import WAYS, Seen, Views, Whole, together, view
+from ropewalk.lab.data.sight import View, looked_at
+from ropewalk.lab.data.views import Seen, Views, Whole, together, view
 from ropewalk.lab.dense.detector import Detector, Things
 from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of, resolution_of
 from ropewalk.lab.dense.precision import answer, precisions, truth
-from ropewalk.lab.dense.sizes import brought_back, looked_at, resized
+from ropewalk.lab.dense.sizes import brought_back, resized
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.patching import square
 from ropewalk.lab.store import PICTURE
 
 WITHOUT = ("model", "loss", "smoothing", "strength", "mixup", "cutmix", "perturb", "shift", "rescale", "per_sample")
 """Settings that detection has no use for."""
+WAYS, CLOSER = ("flip", "crop"), 1.5
+"""How views may be cut at random, and how much smaller than the largest they are at most."""
 SHOWN = 4
 """Images of the test set whose predictions are kept for a picture."""
 
@@ -43,7 +46,8 @@ class Detecting:
         classes = len(self.scenes.classes)
         self.model = detector_of(config, self.size, classes, self.origin).to(device)
         self.steps = self.scenes.counts["train"] // config.batch
-        views = Views(self.scenes, self.size, seed=config.seed, ways=config.augment)
+        way = View("crop" in config.augment, "flip" in config.augment, (1.0, CLOSER))
+        views = Views(self.scenes, self.size, seed=config.seed, way=way)
         self.views: Reader[Seen] = Reader(views, config.workers)
         self.whole: dict[str, Reader[Scene]] = {}
         self.shown: list[tuple[Scene, Things]] = []

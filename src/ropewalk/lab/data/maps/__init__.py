@@ -10,4 +10,3 @@ set of them.
 
 from ropewalk.lab.data.maps.pairs import IGNORED as IGNORED
 from ropewalk.lab.data.maps.sets import Maps as Maps
-from ropewalk.lab.data.maps.views import View as View

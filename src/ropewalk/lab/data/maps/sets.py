@@ -13,8 +13,9 @@ from ropewalk.lab.data.base import Batch
 from ropewalk.lab.data.loaded import Loaded, cores
 from ropewalk.lab.data.maps.forms import Found, found
 from ropewalk.lab.data.maps.pairs import IGNORED, Pair, look, numbers_of
-from ropewalk.lab.data.maps.views import View, Views, Wholes
+from ropewalk.lab.data.maps.views import Views, Wholes
 from ropewalk.lab.data.pixels import moments
+from ropewalk.lab.data.sight import View
 from ropewalk.lab.data.split import parts
 
 PLAIN = View()
