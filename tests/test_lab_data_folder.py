@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 wo
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     """Two workers are two, also where there is one core, of which torch warns."""
-    monkeypatch.setattr("ropewalk.lab.data.folder._cores", lambda: 2)
+    monkeypatch.setattr("ropewalk.lab.data.reader.cores", lambda: 2)
 
 
 def paint(folder, count, seed=0, classes=("cat", "dog", "eel")):
@@ -223,7 +223,7 @@ def test_workers_change_nothing(pictures):
 def test_workers_stay_and_an_abandoned_pass_leaves_nothing_behind(pictures):
     data = opened(pictures, workers=2)
     next(data.batches("train", in_order(24, 2), epoch=0))
-    loader = data._loaders["train"][1]
+    loader = data._readers["train"]._loader
     workers = [worker.pid for worker in loader._iterator._workers]
     assert same(passed(data, epoch=1), passed(opened(pictures), epoch=1))
     assert [worker.pid for worker in loader._iterator._workers] == workers
@@ -257,8 +257,8 @@ def test_nothing_global_is_drawn_from(pictures, workers):
 
 
 def test_there_are_no_more_workers_than_cores(pictures, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.data.folder._cores", lambda: 3)
-    assert opened(pictures, workers=50).workers == 3
+    monkeypatch.setattr("ropewalk.lab.data.reader.cores", lambda: 1)
+    assert opened(pictures, workers=50).workers == 1
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -71,11 +71,11 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         scenes.scene(2)
     part = next(part for part, index in scenes.index.items() if 2 in index)
     with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
-        list(Reader(Whole(scenes, part), 0).read([scenes.index[part].tolist().index(2)]))
+        list(Reader(Whole(scenes, part), 0, part).read([scenes.index[part].tolist().index(2)]))
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read as an image"):
-        list(Reader(Views(scenes, (16, 16), seed=0, way=View()), 0).read([(0, [0])]))
+        list(Reader(Views(scenes, (16, 16), seed=0, way=View()), 0, "train").read([(0, [0])]))
     (tmp_path / "PedMasks" / "Ped00003_mask.png").unlink()
     with pytest.raises(ValueError, match=r"Ped00003_mask.png is not there"):
         open_scenes(str(tmp_path), **WAYS)
@@ -220,7 +220,7 @@ def test_views_follow_from_seed_epoch_and_image_alone(tmp_path):
     scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
 
     def seen(epoch, places, *, seed=0, way=BOTH):
-        (batch,) = Reader(Views(scenes, (24, 32), seed=seed, way=way), 0).read([(epoch, places)])
+        (batch,) = Reader(Views(scenes, (24, 32), seed=seed, way=way), 0, "train").read([(epoch, places)])
         return batch
 
     one, other = seen(3, [4, 1, 0]), seen(3, [0, 4])
@@ -236,7 +236,7 @@ def test_views_follow_from_seed_epoch_and_image_alone(tmp_path):
 def test_workers_read_what_is_read_without_them(tmp_path):
     scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
     keys = [(0, [0, 1]), (0, [2, 3]), (1, [4])]
-    here, there = (list(Reader(Views(scenes, (24, 32), seed=0, way=View(crop=True)), n).read(keys)) for n in (0, 1))
+    here, there = (list(Reader(Views(scenes, (24, 32), seed=0, way=View(crop=True)), n, "train").read(keys)) for n in (0, 1))
     for a, b in zip(here, there, strict=True):
         assert torch.equal(a.images, b.images)
         assert a.counts == b.counts

@@ -14,7 +14,6 @@ from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[impo
 from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.data.crops import Crops
 from ropewalk.lab.data.loaded import Loaded
-from ropewalk.lab.data.loaded import cores as _cores
 from ropewalk.lab.data.pixels import moments, sides_of
 from ropewalk.lab.data.split import parts
 
@@ -61,7 +60,7 @@ class Folder(Loaded):
             "validation": self._cuts(files["validation" if own else "train"].samples),
             "test": self._cuts(files["test"].samples),
         }
-        super().__init__(self._crops, index, min(workers, _cores()))
+        super().__init__(self._crops, index, workers)
 
     def _found(self, path: Path) -> DatasetFolder:
         """The files of each class in a folder, if each has some."""

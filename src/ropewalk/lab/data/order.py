@@ -37,6 +37,11 @@ def in_order(count: int, batch: int, rank: int = 0, world: int = 1) -> list[Tens
     return [part.tensor_split(world)[rank] for part in torch.split(torch.arange(count), batch) if len(part)]
 
 
+def spread(count: int, most: int) -> Tensor:
+    """At most so many of the samples, at even distances among them, the first and the last included."""
+    return torch.linspace(0, count - 1, min(most, count), dtype=torch.float64).round().long()
+
+
 def by_draw(index: Tensor, *, seed: int, epoch: int, stream: int) -> Tensor:
     """The positions of samples, ordered by a number that each draws for itself; no two draw the same."""
     return words(seed, epoch, index, stream, 1)[:, 0].argsort()

@@ -19,6 +19,7 @@ from torch import Tensor
 from torchvision.datasets.folder import pil_loader  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
+from ropewalk.lab.data.order import spread
 from ropewalk.lab.data.pixels import moments
 from ropewalk.lab.data.split import parts
 
@@ -85,8 +86,8 @@ class Scenes(ABC):
     def moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of each channel of at most 256 images that are trained on, at even distances among them."""
         train = self.index["train"]
-        some = train[torch.linspace(0, len(train) - 1, min(SAMPLE, len(train)), dtype=torch.float64).round().long()]
-        return moments((self.scene(number).image.unsqueeze(0) for number in some.tolist()), 3)
+        some = train[spread(len(train), SAMPLE)].tolist()
+        return moments((self.scene(number).image.unsqueeze(0) for number in some), 3)
 
     def facts(self) -> dict[str, Any]:
         """What tells these images from others."""

@@ -48,7 +48,7 @@ class Detecting:
         self.steps = self.scenes.counts["train"] // config.batch
         way = View("crop" in config.augment, "flip" in config.augment, (1.0, CLOSER))
         views = Views(self.scenes, self.size, seed=config.seed, way=way)
-        self.views: Reader[Seen] = Reader(views, config.workers)
+        self.views: Reader[Seen] = Reader(views, config.workers, "train")
         self.whole: dict[str, Reader[Scene]] = {}
         self.shown: list[tuple[Scene, Things]] = []
 
@@ -105,7 +105,7 @@ class Detecting:
     def _scenes(self, split: str, rank: int, world: int) -> Iterator[tuple[int, Scene]]:
         """One process's share of the images of a part, with their numbers."""
         places = range(self.scenes.counts[split])[rank::world]
-        reader = self.whole.setdefault(split, Reader(Whole(self.scenes, split), self.config.workers))
+        reader = self.whole.setdefault(split, Reader(Whole(self.scenes, split), self.config.workers, split))
         return zip(places, reader.read(list(places)), strict=True)
 
     def found(self, model: nn.Module, scene: Scene) -> Things:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.lab.data.base import Batch
-from ropewalk.lab.data.loaded import Loaded, cores
+from ropewalk.lab.data.loaded import Loaded
 from ropewalk.lab.data.maps.forms import Found, found
 from ropewalk.lab.data.maps.pairs import IGNORED, Pair, look, numbers_of
 from ropewalk.lab.data.maps.views import Views, Wholes
@@ -55,7 +55,7 @@ class Maps(Loaded):
         readers = {split: Wholes(own[split], *about, patch) for split in ("validation", "test")}
         index = {"train": train} | {split: torch.arange(len(own[split])) for split in readers}
         views = Views(own["train"], *about, view, seed)
-        super().__init__({"train": views, **readers}, index, min(workers, cores()))
+        super().__init__({"train": views, **readers}, index, workers)
         self.pairs = own
 
     @cached_property
