@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ropewalk.lab.data.pedestrians import split
+from ropewalk.lab.data.maps import Maps
+from ropewalk.lab.data.pennfudan import split
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, open_scenes
 from ropewalk.lab.data.sight import Drawn, View, part_of
@@ -21,17 +22,25 @@ WAYS = {"validation": 0.2, "fraction": 1.0, "masks": True}
 
 
 def test_the_parts_of_pedestrians_are_fixed_and_apart(tmp_path):
-    parts = split(170, 1.0)
+    parts = split(170)
     assert {name: len(index) for name, index in parts.items()} == {"train": 110, "validation": 20, "test": 40}
     order = torch.randperm(170, generator=torch.Generator().manual_seed(0))
     assert torch.equal(parts["test"], order[:40])
     assert torch.equal(parts["validation"], order[40:60])
     assert sorted(torch.cat([*parts.values()]).tolist()) == list(range(170))
-    fewer = split(170, 0.5)
-    assert torch.equal(fewer["test"], parts["test"])
-    assert set(fewer["train"].tolist()) < set(parts["train"].tolist())
     with pytest.raises(ValueError, match="at least 5 images, so that each part has one, got 4"):
-        split(4, 1.0)
+        split(4)
+    folder = str(paint_pedestrians(tmp_path))
+    whole, fewer = (open_scenes(folder, **(WAYS | {"fraction": share})).index for share in (1.0, 0.5))
+    assert torch.equal(fewer["test"], whole["test"])
+    assert set(fewer["train"].tolist()) < set(whole["train"].tolist())
+
+
+def test_boxes_and_maps_of_pedestrians_are_of_the_same_images_in_the_same_parts(tmp_path):
+    scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
+    maps = Maps(tmp_path, size=(24, 32), patch=8, seed=3, validation=0.5, fraction=1.0, workers=0)
+    for part, pairs in maps.pairs.items():
+        assert [pair.image for pair in pairs] == [scenes.files[number][0] for number in scenes.index[part].tolist()]
 
 
 def test_pedestrians_have_the_least_boxes_that_hold_them(tmp_path):

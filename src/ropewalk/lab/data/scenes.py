@@ -20,6 +20,7 @@ from torchvision.datasets.folder import pil_loader  # type: ignore[import-untype
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.order import spread
+from ropewalk.lab.data.pennfudan import is_pennfudan
 from ropewalk.lab.data.pixels import moments
 from ropewalk.lab.data.split import parts
 
@@ -103,7 +104,7 @@ def open_scenes(path: str, *, validation: float, fraction: float, masks: bool) -
     trained on.
     """
     folder = Path(path).expanduser()
-    if (folder / "PNGImages").is_dir() and (folder / "PedMasks").is_dir():
+    if is_pennfudan(folder):
         from ropewalk.lab.data.pedestrians import Pedestrians
 
         return Pedestrians(folder, fraction=fraction, masks=masks)

@@ -2,11 +2,10 @@
 
 images/, maps/              each with train/, and val/ or test/ or both; a map has the name of its image, as a PNG
 JPEGImages/, SegmentationClass/, ImageSets/Segmentation/    Pascal VOC's, with train.txt and val.txt
-PNGImages/, PedMasks/       Penn-Fudan's: whatever is not 0 is a pedestrian
+PNGImages/, PedMasks/       Penn-Fudan's, in the parts that `pennfudan` has: whatever is not 0 is a pedestrian
 
 Where there is val and no test, val is the test set. Where no validation set is left, a share of the training set is
-kept for it. Penn-Fudan has no parts at all: of 170 images 40 are the test set and 20 are for validation. What is kept is
-drawn by a fixed seed, so that all runs share it. classes.txt, a name a line, may name the classes in any of them.
+kept for it, drawn by a fixed seed, so that all runs share it. classes.txt, a name a line, may name the classes.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import torch
 from torchvision.datasets.folder import IMG_EXTENSIONS  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.maps.pairs import Pair
+from ropewalk.lab.data.pennfudan import files, split
 from ropewalk.lab.data.split import VALIDATION, held_out
 
 VOC = [
@@ -24,8 +24,6 @@ VOC = [
     "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 ]  # fmt: skip
 PEDESTRIANS = ["background", "pedestrian"]
-TESTS, VALIDATIONS, IMAGES = 40, 20, 170
-"""Of Penn-Fudan; of a folder with fewer images, as large a share."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,8 @@ def _voc(path: Path, validation: float) -> dict[str, list[Pair]]:
 
 
 def _pedestrians(path: Path, validation: float) -> dict[str, list[Pair]]:
-    pairs = _there([Pair(image, path / "PedMasks" / f"{image.stem}_mask.png") for image in _images(path / "PNGImages")])
-    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0)).tolist()
-    test, held = (round(len(pairs) * count / IMAGES) for count in (TESTS, VALIDATIONS))
-    places = {"train": order[test + held :], "validation": order[test : test + held], "test": order[:test]}
-    return {split: [pairs[place] for place in sorted(own)] for split, own in places.items()}
+    pairs = [Pair(*each) for each in files(path)]
+    return {part: [pairs[place] for place in places] for part, places in split(len(pairs)).items()}
 
 
 def _held(pairs: dict[str, list[Pair]], validation: float) -> dict[str, list[Pair]]:
