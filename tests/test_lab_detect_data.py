@@ -63,8 +63,8 @@ def test_pedestrians_have_the_least_boxes_that_hold_them(tmp_path):
 def test_mean_and_deviation_are_those_of_the_images_that_are_trained_on(tmp_path):
     scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
     pixels = torch.cat([scenes.scene(i).image.flatten(1) for i in scenes.index["train"].tolist()], dim=1).double() / 255
-    torch.testing.assert_close(torch.tensor(scenes.moments[0], dtype=torch.float64), pixels.mean(1))
-    torch.testing.assert_close(torch.tensor(scenes.moments[1], dtype=torch.float64), pixels.std(1, unbiased=False))
+    torch.testing.assert_close(torch.tensor(scenes.mean, dtype=torch.float64), pixels.mean(1))
+    torch.testing.assert_close(torch.tensor(scenes.std, dtype=torch.float64), pixels.std(1, unbiased=False))
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path):

@@ -14,7 +14,8 @@ from ropewalk.lab.choose import Refusal
 from ropewalk.lab.comparing.checks import check
 from ropewalk.lab.comparing.plan import plan
 from ropewalk.lab.config import Config
-from ropewalk.lab.dense.origin import backbone_of, origin_of, resolution_of
+from ropewalk.lab.dense.base import resolution_of
+from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of
 from ropewalk.lab.dense.precision import precisions
 from ropewalk.lab.probes import names_of, probe, restored
 from ropewalk.lab.report import report
@@ -131,7 +132,7 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
         ({"size": (32, 36)}, "multiples of the patch 8"),
         ({"patch": 2}, "multiple of 4, got 2"),
         ({"mixup": 0.5}, "mixup is of classes"),
-        ({"augment": ("flip", "jitter")}, "augment takes flip and crop for masks, got jitter"),
+        ({"augment": ("flip", "jitter")}, "augment takes flip, crop for masks, got jitter"),
         ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
         ({"batch": 8}, "a batch must be no larger than the data"),
         ({"data": "digits"}, "must be a folder with PNGImages/"),
@@ -196,7 +197,7 @@ def test_a_rotation_turns_as_far_from_patch_to_patch_as_in_the_run_it_goes_on_fr
     torch.testing.assert_close(new_places[1, 1] - new_places[0, 0], nearly * (old_places[1, 1] - old_places[0, 0]))
     there = new_places.flatten(0, 1)
     assert torch.equal(new(there)[0].matrices(), old(there)[0].matrices())
-    own = backbone_of(replace(config, start=None, seed=3), (32, 40)).encoding
+    own = backbone_of(replace(config, start=None, seed=3), (32, 40), 1).encoding
     if span is not None:  # made for its own grid, it would turn less from patch to patch
         steps = [each(each.grid(4, 5))[0].matrices() for each in (own, new)]
         assert not torch.allclose(*steps, atol=1e-3)
@@ -214,8 +215,10 @@ def test_all_weights_but_the_head_are_taken_over_and_the_rest_is_as_drawn(classe
         assert torch.equal(value, wanted)
     task = task_of(config, "cpu")
     facts = first.judged()[1]["data"]
-    torch.testing.assert_close(task._moments[0], torch.tensor(facts["mean"]))
-    assert task.facts()["backbone"] == [16, 24]
+    images = torch.randint(0, 256, (1, 3, 4, 5), dtype=torch.uint8)
+    wanted = (images.double() / 255 - torch.tensor(facts["mean"]).view(3, 1, 1)) / torch.tensor(facts["std"]).view(3, 1, 1)
+    torch.testing.assert_close(task.normalised(images).double(), wanted)
+    assert task.facts()["backbone_size"] == [16, 24]
 
 
 def test_a_table_is_resized_to_the_grid(classes, street):
@@ -235,7 +238,8 @@ def test_a_run_goes_on_from_one_that_finds_classes_and_from_one_that_finds_boxes
     config = replace(settings(street, encoding="axial", span=6.0, start=str(first.path)), epochs=1)
     second = train(config, tmp_path)
     third = train(replace(config, start=str(second.path), size=(40, 48)), tmp_path)
-    assert third.judged()[1]["data"]["backbone"] == [16, 24]
+    assert origin_of(third.config) == Origin.within(third.judged()[1]["data"]) == origin_of(config)
+    assert origin_of(config).size == (16, 24)
     assert probe(second, ["cost"])["cost"][0]["encoding_parameters"] == 0
 
 
@@ -257,7 +261,7 @@ def test_another_model_is_not_begun_with(classes, street, given, words, tmp_path
 
 
 def test_encodings_that_end_with_their_grid_are_squeezed_into_it(street):
-    ways = {name: resolution_of(backbone_of(settings(street, encoding=name), (32, 40)).encoding)
+    ways = {name: resolution_of(backbone_of(settings(street, encoding=name), (32, 40), 1).encoding)
             for name in ("none", "axial", "learned-ape", "swin-bias", "alibi", "sincos")}  # fmt: skip
     assert [name for name, way in ways.items() if way == "rescale"] == ["learned-ape", "swin-bias"]
 
@@ -297,9 +301,6 @@ class Rank:
 
     def __init__(self, rank, world):
         self.process_index, self.num_processes = rank, world
-
-    def unwrap_model(self, model):
-        return model
 
     def reduce(self, value, how):
         return value

@@ -18,9 +18,10 @@ from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import as_csv, compare, table
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch
+from ropewalk.lab.dense.base import resolution_of
 from ropewalk.lab.dense.levels import Halves, Levels, resized
 from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
-from ropewalk.lab.dense.segmenter import Segmenter, resolution_of
+from ropewalk.lab.dense.segmenter import Segmenter
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.store import Run
 from ropewalk.lab.tasks import task_of
@@ -327,15 +328,15 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert after.result()["test_iou"] == whole.result()["test_iou"]
-    assert (after.path / "maps.png").read_bytes() == (whole.path / "maps.png").read_bytes()
+    assert (after.path / "predictions.png").read_bytes() == (whole.path / "predictions.png").read_bytes()
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(scenes, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.report.maps.drawn", lambda *given: 1 / 0)
-    with pytest.warns(UserWarning, match=r"the result is kept, but maps\.png could not be drawn: division by zero"):
+    monkeypatch.setattr("ropewalk.lab.dense.painting.painted", lambda *given: 1 / 0)
+    with pytest.warns(UserWarning, match=r"the result is kept, but predictions\.png could not be drawn: division by zero"):
         run = train(small(scenes, epochs=1), tmp_path)
     assert run.result()["test_iou"] > 0
-    assert not (run.path / "maps.png").exists()
+    assert not (run.path / "predictions.png").exists()
 
 
 def test_a_run_begins_with_the_weights_of_another(scenes, whole, tmp_path):
@@ -376,11 +377,11 @@ def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
         ({"batch": 40}, "a batch must be no larger than the data, got a batch of 40 and 13 to train on"),
         ({"patch": 7}, "the patch must divide the sides of the images, got a patch of 7 and images of 24 × 40"),
         ({"size": (24, 40, 8)}, r"size must be one number or 2, got \(24, 40, 8\)"),
-        ({"model": "timm:vit_tiny_patch16_224"}, "model must be None to segment, got timm:vit_tiny_patch16_224"),
-        ({"loss": "binary"}, "loss must be softmax to segment, got binary"),
-        ({"mixup": 0.5}, r"mixup must be 0\.0 to segment, got 0\.5"),
-        ({"augment": ("flip", "resized-crop")}, "augment of maps takes flip, crop, jitter, got resized-crop"),
-        ({"strength": {"magnitude": 3}}, "strength of maps takes scale, brightness, contrast, saturation, got magnitude"),
+        ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes: for segment it must be None, got 'timm:vit_tiny"),
+        ({"loss": "binary"}, "loss is of classes: for segment it must be 'softmax', got 'binary'"),
+        ({"mixup": 0.5}, r"mixup is of classes: for segment it must be 0\.0, got 0\.5"),
+        ({"augment": ("flip", "resized-crop")}, "augment takes flip, crop, jitter for segment, got resized-crop"),
+        ({"strength": {"magnitude": 3}}, "strength takes scale, brightness, .* for segment, got magnitude"),
         ({"strength": {"scale": 2.0}}, r"scale must be two numbers in order, .*, got 2\.0"),
         ({"strength": {"brightness": -1.0}}, "brightness must be a number not below zero"),
         ({"encoding": "mrope"}, "mrope cannot be trained with these settings"),

@@ -12,13 +12,12 @@ from PIL import Image
 import maps
 from ropewalk import cli
 from ropewalk.lab.config import Config
+from ropewalk.lab.dense.painting import GREY, Example, colours, painted
 from ropewalk.lab.folded import fold_run
 from ropewalk.lab.probes import patterns, probe, restored
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.report import maps as drawing
 from ropewalk.lab.report import report
 from ropewalk.lab.report.commands import command
-from ropewalk.lab.report.maps import Example, colours, drawn
 from ropewalk.lab.store import Run
 from ropewalk.lab.train import train
 
@@ -51,14 +50,14 @@ def test_a_report_has_mean_iou_pixel_accuracy_and_pictures(compared):
         "Test pixel accuracy",
         "Mean IoU on the test set",
         "Mean IoUs from here on",
-        "Predictions",
+        "What was found",
     ):
         assert words in page
     assert "Mean iou" not in page
     assert re.search(r"<b>task</b> segment", page)
     assert page.count("data:image/png;base64,") == 2  # of the first seed of each
-    for found in (compared / "report" / "figures").glob("predictions-*.png"):
-        assert found.read_bytes() in [(run.path / "maps.png").read_bytes() for run in runs_of(compared)]
+    for found in (compared / "report" / "figures").glob("found-*.png"):
+        assert found.read_bytes() in [(run.path / "predictions.png").read_bytes() for run in runs_of(compared)]
     result = runs_of(compared)[0].result()
     assert {"test_iou", "test_pixel_accuracy", "test_loss", "test_iou_red <box>"} <= result.keys()
     seeds = [run.result()["test_pixel_accuracy"] for run in runs_of(compared) if run.config.encoding == "mixed"]
@@ -69,13 +68,13 @@ def test_a_report_has_mean_iou_pixel_accuracy_and_pictures(compared):
 
 def test_a_report_without_a_picture_says_so(compared, tmp_path):
     run = train(replace(runs_of(compared)[0].config, seed=7), tmp_path / "runs")
-    (run.path / "maps.png").write_bytes(b"no picture")
+    (run.path / "predictions.png").write_bytes(b"no picture")
     page = report([run], tmp_path / "out").read_text()
-    assert "No run that is done has kept a picture of its predictions." in page
+    assert "No run that is done has a picture of what it found." in page
     assert "cannot identify image file" in page
     assert str(tmp_path) not in page
-    (run.path / "maps.png").unlink()
-    assert "No run that is done has kept a picture" in report([run], tmp_path / "out").read_text()
+    (run.path / "predictions.png").unlink()
+    assert "No run that is done has a picture" in report([run], tmp_path / "out").read_text()
 
 
 def test_runs_were_probed_for_what_there_is(compared):
@@ -128,7 +127,7 @@ def test_a_picture_has_the_image_the_truth_and_the_answer():
     truth, answer = np.zeros((2, 30, 50), dtype=np.int64)
     truth[:, 25:], answer[15:] = 1, 1
     truth[0] = 255
-    with Image.open(io.BytesIO(drawn([Example(image, truth, answer)] * 2, ["ground", "thing"]))) as picture:
+    with Image.open(io.BytesIO(painted([Example(image, truth, answer)] * 2, ["ground", "thing"]))) as picture:
         pixels = np.array(picture.convert("RGB")).astype(int)
     red = (pixels[..., 0] - pixels[..., 2] > 60) & (pixels[..., 1] == pixels[..., 2])
     rows, columns = np.nonzero(red[: int(0.45 * len(red))])  # the upper example; below are the lower one and the legend
@@ -143,7 +142,7 @@ def test_colours_are_those_of_pascal_voc():
     wanted = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128)}
     for number, colour in wanted.items():
         assert tuple(colours(np.array(number))) == colour
-    assert tuple(colours(np.array(255))) == (drawing.GREY,) * 3
+    assert tuple(colours(np.array(255))) == (GREY,) * 3
 
 
 def test_settings_of_other_runs_name_them_as_before():

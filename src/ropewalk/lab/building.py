@@ -11,6 +11,7 @@ from ropewalk.models import ViT
 from ropewalk.theory import span
 
 if TYPE_CHECKING:
+    from ropewalk.lab.dense.origin import Origin
     from ropewalk.lab.dense.segmenter import Segmenter
     from ropewalk.lab.hosting import Hosted
 
@@ -19,18 +20,22 @@ STRETCHES = ("scale", "std")
 SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale", "drop_path", "dropout", "patch")
 
 
-def model_of(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> "ViT | Hosted | Segmenter":
-    """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
-    data = {"size": size, "channels": channels, "classes": classes}
+def model_of(
+    config: Config, *, size: tuple[int, ...], channels: int, classes: int, origin: "Origin | None" = None
+) -> "ViT | Hosted | Segmenter":
+    """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own.
+
+    `origin` is what the ViT of a dense task goes on from.
+    """
     if config.task == "segment":
         from ropewalk.lab.dense.segmenter import segmenter_of
 
-        return segmenter_of(config, backbone_of(config, **data), classes)
-    return backbone_of(config, **data)
+        return segmenter_of(config, size, classes, origin)
+    return classifier_of(config, size=size, channels=channels, classes=classes)
 
 
-def backbone_of(config: Config, **data: Any) -> "ViT | Hosted":
-    """The model that looks at images, whatever is then made of what it sees."""
+def classifier_of(config: Config, **data: Any) -> "ViT | Hosted":
+    """The model of images with one class, whatever the task."""
     model = _built(config, config.options, **data)
     if config.span is None:
         return model

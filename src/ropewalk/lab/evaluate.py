@@ -1,7 +1,7 @@
 """Accuracy and loss of a model on a part of the data."""
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,17 @@ class Scores(NamedTuple):
     loss: float
 
 
-def normalised(images: Tensor, data: Data) -> Tensor:
+class Normal(Protocol):
+    """Mean and deviation of each channel of images in [0, 1]."""
+
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+
+    @property
+    def std(self) -> tuple[float, ...]: ...
+
+
+def normalised(images: Tensor, data: Normal) -> Tensor:
     """Images in [0, 1], (B C *size), with the mean 0 and deviation 1 of the training set in each channel that varies."""
     shape = (1, -1, *[1] * (images.ndim - 2))
     spread = tuple(value or 1.0 for value in data.std)

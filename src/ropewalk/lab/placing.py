@@ -15,8 +15,19 @@ from ropewalk.lab.draws import seed_of
 STREAM = 1007  # of the draws of a step, apart from those of dropout, which have the number of their process
 
 
-def moved(config: Config, encoding: Encoding, grid: tuple[int, ...], *, step: int, share: slice) -> Tensor | None:
-    """Positions (N, axes); where each sample has its own, those of a share of the batch, (B, N, axes); or None."""
+def moved(
+    config: Config,
+    encoding: Encoding,
+    grid: tuple[int, ...],
+    *,
+    step: int,
+    share: slice,
+    resolution: str = "extrapolate",
+) -> Tensor | None:
+    """Positions (N, axes); where each sample has its own, those of a share of the batch, (B, N, axes); or None.
+
+    `resolution` is how an encoding counts places in a grid that is not its own.
+    """
     if not (config.perturb or config.shift or config.rescale != 1):
         return None
     generator = torch.Generator().manual_seed(seed_of(config.seed, step, STREAM))
@@ -28,12 +39,12 @@ def moved(config: Config, encoding: Encoding, grid: tuple[int, ...], *, step: in
     sides = torch.tensor(grid)
     p = positions.shift(p / sides, config.shift, generator=generator) * sides if config.shift else p
     p = p[share] if config.per_sample else p
-    return in_coordinates(encoding, grid, p + middle)
+    return in_coordinates(encoding, grid, p + middle, resolution)
 
 
-def in_coordinates(encoding: Encoding, grid: tuple[int, ...], patches: Tensor) -> Tensor:
+def in_coordinates(encoding: Encoding, grid: tuple[int, ...], patches: Tensor, resolution: str = "extrapolate") -> Tensor:
     """Positions counted in patches, in the coordinates of an encoding: they are linear in each other along each axis."""
-    whole = encoding.grid(*grid, device="cpu")
+    whole = encoding.grid(*grid, resolution=resolution, device="cpu")
     first, last = whole[0], whole[-1]
     steps = torch.tensor([max(side - 1, 1) for side in grid])
     return first + patches * (last - first) / steps

@@ -5,7 +5,7 @@ environment.json        versions and machine
 metrics.jsonl           a line for each thing measured, in order
 checkpoint.safetensors  weights, optimiser and counters at the end of an epoch, with a checksum
 result.json             what it came to, once it is done
-predictions.png         what was found in a few images of the test set, where boxes or masks were
+predictions.png         what was found in a few images of the test set, where boxes, masks or maps were
 
 A file is written beside its place and put there in one move, so that a run killed at any moment, or out of disk, leaves the
 old file or the new one. Metrics are appended; those that are later than the checkpoint are cut off when the run goes on.

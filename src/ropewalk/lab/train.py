@@ -26,7 +26,7 @@ from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
 from ropewalk.lab.starting import Model, begin
-from ropewalk.lab.store import Damaged, Run, put
+from ropewalk.lab.store import PICTURE, Damaged, Run, put
 from ropewalk.lab.tasks import Pictured, task_of
 from ropewalk.lab.tasks.vision import open_data as open_data
 
@@ -261,9 +261,9 @@ class Trainer:
         try:
             with self.accelerator.autocast():
                 picture = self.task.picture(self.judged)
-            put(self.run.path / self.task.file, lambda part: part.write_bytes(picture))
+            put(self.run.path / PICTURE, lambda part: part.write_bytes(picture))
         except Exception as error:
-            warnings.warn(f"the result is kept, but {self.task.file} could not be drawn: {error}", stacklevel=2)
+            warnings.warn(f"the result is kept, but {PICTURE} could not be drawn: {error}", stacklevel=2)
 
 
 def optimiser_of(config: Config, model: Model) -> torch.optim.Optimizer:

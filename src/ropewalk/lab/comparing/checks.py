@@ -20,6 +20,7 @@ from ropewalk.lab.choose import Refusal, refusing
 from ropewalk.lab.comparing.plan import Comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Data, epoch_order
+from ropewalk.lab.dense.origin import origin_of
 from ropewalk.lab.patching import fills, grid_of, square, told
 from ropewalk.lab.placing import moved
 from ropewalk.lab.store import Run
@@ -47,7 +48,7 @@ def check(comparison: Comparison, *, processes: int = 1) -> None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         images = _augmented(config, data)
         for label, each in configs.items():
-            _try(label, replace(each, depth=1), data, images)
+            _try(label, each, data, images)
 
 
 def _opened(config: Config) -> Data:
@@ -103,13 +104,10 @@ def _check_texts(configs: Mapping[str, Config], config: Config, processes: int) 
 
 def _check_things(configs: Mapping[str, Config], config: Config, processes: int) -> None:
     """Images with things in them, and encodings that look at them in training and at another size."""
-    from ropewalk.lab.dense.origin import origin_of
-    from ropewalk.lab.tasks.detect import check_scenes, check_settings, detector_of, scenes_of, size_of
+    from ropewalk.lab.tasks.detect import detector_of, scenes_of, size_of
 
     with _reading(config):
         size, scenes = size_of(config), scenes_of(config)
-        check_settings(config)
-        check_scenes(config, scenes)
         epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes)
     images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
     none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}
@@ -152,11 +150,13 @@ def _augmented(config: Config, data: Data) -> Tensor:
 def _try(label: str, config: Config, data: Data, images: Tensor) -> None:
     """One forward pass."""
     size = tuple(images.shape[2:])
-    grid = grid_of(size, config.patch)
+    grid, classes = grid_of(size, config.patch), len(data.classes)
     with _trying(label):
-        model = model_of(config, size=size, channels=data.channels, classes=len(data.classes))
+        origin = origin_of(config) if config.task == "segment" else None
+        model = model_of(replace(config, depth=1), size=size, channels=data.channels, classes=classes, origin=origin)
         _check_span(config, model.encoding)
-        model(images, moved(config, model.encoding, grid, step=0, share=slice(SAMPLES)))
+        way = getattr(model, "resolution", "extrapolate")
+        model(images, moved(config, model.encoding, grid, step=0, share=slice(SAMPLES), resolution=way))
         if config.task == "segment":  # images that are not trained on have other sizes
             for sides in ((2 * size[0], size[1]), (size[0], size[1] + square(config.patch))):
                 model.eval()(images.new_zeros(1, data.channels, *sides))

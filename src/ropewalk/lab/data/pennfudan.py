@@ -1,7 +1,8 @@
 """The Penn-Fudan database of pedestrians: which files it has, and what is what.
 
-A folder has PNGImages/ and PedMasks/. The mask of an image NAME.png is NAME_mask.png: 0 is background, k the k-th pedestrian. A
-fixed permutation of the names, in their order, says what is what: of 170 images 40 are tested on and 20 validated by.
+A folder has PNGImages/ and PedMasks/. The mask of an image NAME.png is NAME_mask.png: 0 is background, k the k-th
+pedestrian. A fixed permutation of the names, in their order, says what is what: of 170 images 40 are tested on and 20
+validated by.
 """
 
 from pathlib import Path

@@ -83,8 +83,18 @@ class Scenes(ABC):
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""
 
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel of the images that are trained on, which lie in [0, 1]."""
+        return self._moments[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The deviation of each channel of the images that are trained on."""
+        return self._moments[1]
+
     @cached_property
-    def moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of each channel of at most 256 images that are trained on, at even distances among them."""
         train = self.index["train"]
         some = train[spread(len(train), SAMPLE)].tolist()
@@ -92,8 +102,8 @@ class Scenes(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What tells these images from others."""
-        mean, std = self.moments
-        told = {"classes": len(self.classes), "channels": 3, "counts": self.counts, "mean": list(mean), "std": list(std)}
+        told = {"classes": len(self.classes), "channels": 3, "counts": self.counts}
+        told |= {"mean": list(self.mean), "std": list(self.std)}
         return {**told, "things": {part: self.things(part) for part in self.index}}
 
 

@@ -17,7 +17,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.roi_heads import RoIHeads  # type: ignore[import-untyped]
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead  # type: ignore[import-untyped]
 
-from ropewalk.encoding import Encoding
+from ropewalk.lab.dense.base import Dense
 from ropewalk.lab.dense.places import Anchors, Pooler
 from ropewalk.lab.dense.pyramid import Pyramid, strides
 from ropewalk.models import ViT
@@ -31,23 +31,16 @@ Things = dict[str, Tensor]
 """Of one image: boxes (n, 4), labels (n,) from 1 on, and what else is known of them."""
 
 
-class Detector(nn.Module):
+class Detector(Dense):
     """Finds things of `classes` kinds; with `masks`, their outlines too."""
 
-    def __init__(self, backbone: ViT, *, classes: int, masks: bool, resolution: str) -> None:
-        super().__init__()
-        self.resolution, self.masks = resolution, masks
-        self.backbone = backbone
+    def __init__(self, backbone: ViT, *, classes: int, masks: bool) -> None:
+        super().__init__(backbone)
         self.pyramid = Pyramid(backbone.norm.normalized_shape[0])
         levels = strides(backbone.patch[0])
         self.rpn = proposing(levels, self.pyramid.channels)
         self.roi_heads = judging(levels, self.pyramid.channels, classes, masks)
         self._levels: Callable[[Detector, Tensor], list[Tensor]] = Detector.levels
-
-    @property
-    def encoding(self) -> Encoding:
-        """That of the ViT."""
-        return self.backbone.encoding
 
     def levels(self, images: Tensor) -> list[Tensor]:
         """The maps of all levels."""
@@ -81,11 +74,6 @@ class Detector(nn.Module):
         finally:
             self.rpn.train(training), self.roi_heads.train(training)
         return torch.stack([*first.values(), *second.values()]).sum()
-
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that weight decay would spoil: those of the ViT, norms and biases."""
-        spared = {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
-        return spared | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
 
 
 def proposing(levels: Sequence[int], channels: int) -> nn.Module:

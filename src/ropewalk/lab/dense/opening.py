@@ -9,6 +9,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data.maps import Maps
 from ropewalk.lab.data.pixels import sides_of
 from ropewalk.lab.data.sight import View
+from ropewalk.lab.dense.settings import check
 from ropewalk.lab.patching import square
 
 SIZE = 320
@@ -18,13 +19,13 @@ OPERATIONS = ("flip", "crop", "jitter")
 STRENGTHS = ("scale", "brightness", "contrast", "saturation")
 LARGEST = 16
 """The largest factor by which a view may be scaled."""
-FIXED: dict[str, Any] = {"loss": "softmax", "mixup": 0.0, "cutmix": 0.0, "model": None}
-"""Settings that have no other value here."""
+WITHOUT = ("model", "loss", "mixup", "cutmix")
+"""Settings that maps have no use for."""
 
 
 def open_maps(config: Config) -> Maps:
     """The data of a run, if its settings are of maps."""
-    check(config)
+    check_settings(config)
     rows, columns = sides_of(config.size or (SIZE, SIZE), 2)
     view = View("crop" in config.augment, "flip" in config.augment, scale_of(config))
     names = ("seed", "validation", "fraction", "workers")
@@ -44,14 +45,10 @@ def colours_of(config: Config) -> Augment:
     return Augment(tuple(name for name in config.augment if name == "jitter"), seed=config.seed, **options)
 
 
-def check(config: Config) -> None:
+def check_settings(config: Config) -> None:
     """Refuse settings that maps have no use for."""
-    for name, value in FIXED.items():
-        if getattr(config, name) != value:
-            raise ValueError(f"{name} must be {value} to segment, got {getattr(config, name)}")
-    if strange := [name for name in config.augment if name not in OPERATIONS]:
-        raise ValueError(f"augment of maps takes {', '.join(OPERATIONS)}, got {', '.join(strange)}")
+    check(config, without=WITHOUT, ways=OPERATIONS)
     if strange := sorted(set(config.strength) - set(STRENGTHS)):
-        raise ValueError(f"strength of maps takes {', '.join(STRENGTHS)}, got {', '.join(strange)}")
+        raise ValueError(f"strength takes {', '.join(STRENGTHS)} for {config.task}, got {', '.join(strange)}")
     colours_of(config)
     interval("scale", scale_of(config), LARGEST)

@@ -7,32 +7,44 @@ of its paper keep distances (see `ropewalk.positions.grid`), and a learned table
 squeezed into it, which resizes it. Images are normalised as in that run.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
-from torch import nn
-
-from ropewalk.encoding import Encoding
-from ropewalk.lab.building import SETTINGS, model_of
+from ropewalk.lab.building import SETTINGS, classifier_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
 from ropewalk.models import ViT
 
 ALIKE = tuple(name for name in SETTINGS if name not in ("drop_path", "dropout"))
 """Settings of a ViT that weights are made for."""
-FAR = 2
-"""How many times larger a grid may become than the one that an encoding was made for."""
+PREFIX = "backbone_"
+"""How names of what a ViT was built with begin in the facts of a run."""
 
 Numbers = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a ViT goes on from: settings, the size of images that its encoding is made for, and their mean and deviation."""
+    """What a ViT goes on from: the size of images that its encoding is made for, their mean and deviation, and the seed by
+    which it draws what it does not learn, which is in no file."""
 
-    config: Config
     size: tuple[int, ...]
     mean: Numbers
     std: Numbers
+    seed: int
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values, for the facts of a run."""
+        return {PREFIX + name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def within(cls, facts: Mapping[str, Any]) -> Self | None:
+        """That of a run, from its facts, if it has one."""
+        if f"{PREFIX}size" not in facts:
+            return None
+        size, mean, std = (tuple(facts[PREFIX + name]) for name in ("size", "mean", "std"))
+        return cls(size, mean, std, facts[f"{PREFIX}seed"])
 
 
 def origin_of(config: Config) -> Origin | None:
@@ -40,38 +52,34 @@ def origin_of(config: Config) -> Origin | None:
     if config.begins is None:
         return None
     run = Run.at(config.begins)
+    facts = _checked(config, run)
+    drawn = Origin(tuple(facts["size"]), tuple(facts["mean"]), tuple(facts["std"]), run.config.seed)
+    found = Origin.within(facts) or drawn
+    return found if config.encoding == run.config.encoding else replace(found, seed=config.seed)
+
+
+def _checked(config: Config, run: Run) -> Mapping[str, Any]:
+    """The facts of a run, if its ViT is that of these settings."""
     if run.config.length is not None or run.config.model is not None:
         raise ValueError(f"a ViT on images can go on from our own ViT on images alone, and {run.path} is none")
-    for name in ALIKE:
+    alike = (*ALIKE, "options", "span") if config.encoding == run.config.encoding else ALIKE
+    for name in alike:
         if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
-            raise ValueError(f"{name} must be that of {run.path}, whose weights it begins with: {theirs}, got {own}")
-    if config.encoding == run.config.encoding:
-        for name in ("options", "span"):
-            if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
-                told = f"{name} of {config.encoding} must be that of {run.path}, which it goes on from"
-                raise ValueError(f"{told}: {theirs}, got {own}")
-    facts = run.judged()[1]["data"]
-    size = facts.get("backbone", facts["size"])
-    return Origin(run.config, tuple(size), tuple(facts["mean"]), tuple(facts["std"]))
+            told = f"{name} of {config.encoding}" if name in ("options", "span") else name
+            raise ValueError(f"{told} must be that of {run.path}, whose weights it begins with: {theirs}, got {own}")
+    facts: Mapping[str, Any] = run.judged()[1]["data"]
+    if facts["channels"] != 3 or len(facts["size"]) != 2:
+        came = f"{facts['channels']} channels of {' × '.join(map(str, facts['size']))}"
+        raise ValueError(f"a ViT on images goes on from one on images of three channels, and {run.path} has {came}")
+    return facts
 
 
-def backbone_of(config: Config, size: tuple[int, int], origin: Origin | None = None) -> ViT:
-    """Our ViT without a head, its weights drawn from the seed of the run."""
+def backbone_of(config: Config, size: tuple[int, ...], classes: int, origin: Origin | None = None) -> ViT:
+    """Our ViT, its weights drawn from the seed of the run, as if it found one of so many classes."""
     if config.model is not None:
         raise ValueError(f"a dense task needs our own ViT: model must be none, got {config.model}")
-    if origin is not None and config.encoding == origin.config.encoding:
-        config = replace(config, seed=origin.config.seed)  # what an encoding draws and does not learn is in no file
-    model = model_of(config, size=size if origin is None else origin.size, channels=3, classes=1)
+    if origin is not None:
+        config, size = replace(config, seed=origin.seed), origin.size
+    model = classifier_of(config, size=size, channels=3, classes=classes)
     assert isinstance(model, ViT)
-    model.head = nn.Identity()  # type: ignore[assignment]
     return model
-
-
-def resolution_of(encoding: Encoding) -> str:
-    """How it takes larger grids: it extrapolates, unless it ends with its grid, as tables do; then they are squeezed in."""
-    far = [FAR * side for side in encoding.size or (1,) * encoding.axes]
-    try:
-        encoding(encoding.grid(*far))
-    except ValueError:
-        return "rescale"
-    return "extrapolate"

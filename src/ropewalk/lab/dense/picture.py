@@ -25,8 +25,13 @@ def picture(shown: Sequence[tuple[Scene, Things]]) -> bytes:
         for box in scene.boxes.tolist():
             _frame(axes, box, edgecolor=THERE, linewidth=0.7, linestyle="--")
         _draw(axes, {name: value.cpu() for name, value in found.items()})
+    return filed(figure, 160)
+
+
+def filed(figure: Any, dots: int) -> bytes:
+    """A PNG file of a figure, with so many dots an inch, and nothing in it that would change with versions."""
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=160, metadata={"Software": None})
+    figure.savefig(data, format="png", dpi=dots, metadata={"Software": None})
     return data.getvalue()
 
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from ropewalk.encoding import Encoding, one_of
 from ropewalk.lab.config import Config
+from ropewalk.lab.dense.base import Dense
 from ropewalk.lab.dense.levels import Levels
+from ropewalk.lab.dense.origin import Origin, backbone_of
 from ropewalk.lab.draws import seed_of
 from ropewalk.models import ViT
 
@@ -25,21 +27,19 @@ STREAM = 1011
 """Of the draws of a head's weights."""
 
 
-class Segmenter(nn.Module):
-    """A backbone and a head.
+class Segmenter(Dense):
+    """A ViT and a head.
 
     head  "linear", a linear map of what is known of each patch, or "pyramid", which `Levels` is.
     """
 
     def __init__(self, backbone: ViT, classes: int, head: str = "linear") -> None:
-        super().__init__()
         if backbone.axes != 2:
             raise ValueError(f"maps are of images, which have two axes, got a backbone of {backbone.axes}")
-        width, self.backbone = backbone.norm.normalized_shape[0], backbone
-        backbone.register_module("head", None)  # nobody asks for the class of the image
+        super().__init__(backbone)
+        width = backbone.norm.normalized_shape[0]
         linear = one_of("head", head, HEADS) == "linear"
         self.head = nn.Conv2d(width, classes, 1) if linear else Levels(width, classes)
-        self.resolution = resolution_of(backbone.encoding)
         self.reset_head()
 
     def reset_head(self) -> None:
@@ -51,11 +51,6 @@ class Segmenter(nn.Module):
         nn.init.trunc_normal_(last.weight, std=0.02)
         if last.bias is not None:
             nn.init.zeros_(last.bias)
-
-    @property
-    def encoding(self) -> Encoding:
-        """That of the backbone."""
-        return self.backbone.encoding
 
     @property
     def patch(self) -> tuple[int, ...]:
@@ -84,30 +79,9 @@ class Segmenter(nn.Module):
         other._modules = {**self._modules, "backbone": self.backbone.with_encoding(encoding)}
         return other
 
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that weight decay would spoil: those of the backbone, norms and biases of the head."""
-        spared = {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
-        return spared | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
 
-
-@torch.no_grad()
-def resolution_of(encoding: Encoding) -> str:
-    """How places are counted in images of other sizes: on and on, where an encoding takes them; else within its table.
-
-    It is asked for the first and the last patch of an image of twice the size. At the size of training both are alike.
-    """
-    if encoding.size is None:
-        return "extrapolate"
-    try:
-        encoding(encoding.grid(*(2 * side for side in encoding.size))[[0, -1]])
-    except ValueError:
-        return "rescale"
-    return "extrapolate"
-
-
-def segmenter_of(config: Config, backbone: object, classes: int) -> Segmenter:
+def segmenter_of(config: Config, size: tuple[int, ...], classes: int, origin: Origin | None = None) -> Segmenter:
     """The model of a run, the weights of its head drawn from the seed: the same for every encoding."""
-    if not isinstance(backbone, ViT):
-        raise ValueError(f"maps are made with our own ViT: model must be none, got {config.model}")
+    backbone = backbone_of(config, size, classes, origin)
     torch.manual_seed(seed_of(config.seed, STREAM))
     return Segmenter(backbone, classes, config.head or "linear")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 from ropewalk.lab.dense.detector import Detector
-from ropewalk.lab.dense.origin import origin_of
+from ropewalk.lab.dense.origin import Origin
 from ropewalk.lab.metric import metric_of
 from ropewalk.lab.probes.costing import FEW, told
 from ropewalk.lab.probes.opening import Rows
@@ -37,9 +37,9 @@ class Looked:
 def looked(run: Run, device: torch.device | str) -> Looked:
     """A run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
     weights, facts = run.judged()
-    classes = facts["data"]["classes"]
+    classes, origin = facts["data"]["classes"], Origin.within(facts["data"])
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
-        model = detector_of(run.config, size_of(run.config), classes, origin_of(run.config))
+        model = detector_of(run.config, size_of(run.config), classes, origin)
     model.load_state_dict(weights)
     return Looked(run, model.eval().requires_grad_(False).to(device), classes, torch.device(device))
 

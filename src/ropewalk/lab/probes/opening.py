@@ -15,6 +15,7 @@ from ropewalk.lab.anatomy import on_cpu
 from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch, Data, in_order
+from ropewalk.lab.dense.origin import Origin
 from ropewalk.lab.evaluate import Scores, normalised
 from ropewalk.lab.patching import grid_of
 from ropewalk.lab.store import Run
@@ -91,7 +92,7 @@ def restored(run: Run) -> "ViT | Hosted | Segmenter":
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         data = facts["data"]
         shape = {"size": tuple(data["size"]), "channels": data["channels"], "classes": data["classes"]}
-        model = model_of(run.config, **shape)
+        model = model_of(run.config, **shape, origin=Origin.within(data))
     model.load_state_dict(weights)
     return model.eval().requires_grad_(False)
 

@@ -11,7 +11,6 @@ from ropewalk.lab.report.attending import attention
 from ropewalk.lab.report.conclusions import conclude
 from ropewalk.lab.report.figures import Shown, Sources, accuracy, cost, learning
 from ropewalk.lab.report.gather import Group, groups_of
-from ropewalk.lab.report.maps import predictions
 from ropewalk.lab.report.page import Chapter, page
 from ropewalk.lab.report.panels import Styles
 from ropewalk.lab.report.pictures import pictures
@@ -27,9 +26,7 @@ FIGURES: tuple[Callable[[Sources], Shown | str], ...] = (
 READING = (accuracy, learning, positions, extensions, passkey, cost)
 """Those of text."""
 FINDING = (accuracy, learning, pictures, cost)
-"""Those of boxes and masks."""
-SEGMENTS = (accuracy, learning, predictions, cost)
-"""Those of maps."""
+"""Those of boxes, masks and maps."""
 
 
 def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -58,8 +55,8 @@ def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
 
 
 def _figures(group: Group) -> tuple[Callable[[Sources], Shown | str], ...]:
-    if (task := group.settings.get("task")) is not None:
-        return SEGMENTS if task == "segment" else FINDING
+    if group.settings.get("task") is not None:
+        return FINDING
     return FIGURES if group.settings.get("length") is None else READING
 
 

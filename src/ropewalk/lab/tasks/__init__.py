@@ -46,9 +46,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class Pictured(Protocol):
-    """A task of which a picture is kept beside the result, in a file of this name."""
-
-    file: str
+    """A task of which a picture is kept beside the result."""
 
     def picture(self, model: nn.Module) -> bytes:
         """What a model makes of a few test images."""

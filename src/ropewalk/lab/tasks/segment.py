@@ -8,12 +8,15 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Batch, epoch_order, in_order
+from ropewalk.lab.data import Batch, epoch_order
 from ropewalk.lab.data.maps import IGNORED
+from ropewalk.lab.data.order import spread
+from ropewalk.lab.dense.base import alone
 from ropewalk.lab.dense.opening import colours_of, open_maps
+from ropewalk.lab.dense.origin import origin_of
 from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
+from ropewalk.lab.dense.segmenter import segmenter_of
 from ropewalk.lab.diagnosis import uncompiled
 from ropewalk.lab.evaluate import normalised
 from ropewalk.lab.patching import grid_of
@@ -26,16 +29,14 @@ SHOWN = 4
 class Segmenting:
     """Finds the class of every pixel. Training views have one size; other images go alone, each at its own."""
 
-    file = "maps.png"
-
     def __init__(self, config: Config, device: torch.device | str) -> None:
         self.config = config
         self.data = open_maps(config).to(device)
         for split in ("validation", "test"):
             if not self.data.counts[split]:
                 raise ValueError(f"a run needs a {split} set, got none of {self.data}; raise `validation` if it is that one")
-        self.classes = len(self.data.classes)
-        self.model = model_of(config, size=self.data.size, channels=3, classes=self.classes).to(device)
+        self.classes, self.origin = len(self.data.classes), origin_of(config)
+        self.model = segmenter_of(config, self.data.size, self.classes, self.origin).to(device)
         self.steps = self.data.counts["train"] // config.batch
         self.augment = colours_of(config)
 
@@ -46,8 +47,8 @@ class Segmenting:
         return self.data.batches("train", order, epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
-        """What tells its data from others."""
-        return self.data.facts()
+        """What tells its data from others, and what it goes on from."""
+        return {**self.data.facts(), **(self.origin.facts() if self.origin else {})}
 
     def loss(self, model: nn.Module, batch: Batch, *, epoch: int, step: int, rank: int) -> Tensor:
         """Of views in colours that may be changed, at positions that may be moved."""
@@ -55,9 +56,14 @@ class Segmenting:
         x, _ = self.augment(batch.images, none, batch.index, epoch=epoch, classes=1)
         grid = grid_of(x.shape[2:], self.config.patch)
         share = slice(rank * len(x), (rank + 1) * len(x))
-        places = moved(self.config, self.model.encoding, grid, step=step, share=share)
+        way = self.model.resolution
+        places = moved(self.config, self.model.encoding, grid, step=step, share=share, resolution=way)
         places = None if places is None else places.to(x.device, non_blocking=True)
-        return loss_of(model(normalised(x, self.data), places), batch.labels, self.config.smoothing)
+        return loss_of(model(self.normalised(x), places), batch.labels, self.config.smoothing)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Images in [0, 1], normalised as those that are trained on, or that weights were trained on."""
+        return normalised(images, self.origin or self.data)
 
     @torch.no_grad()
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
@@ -67,11 +73,11 @@ class Segmenting:
         """
         model = alone(model).eval()
         rank, world = accelerator.process_index, accelerator.num_processes
-        order = in_order(self.data.counts[split], world, rank, world)
+        order = list(torch.arange(self.data.counts[split])[rank::world, None])
         counts = torch.zeros(self.classes, self.classes, dtype=torch.int64, device=accelerator.device)
         lost = torch.zeros((), dtype=torch.float64, device=accelerator.device)
         with uncompiled(self.model):
-            for some in self.data.batches(split, [place for place in order if len(place)]):
+            for some in self.data.batches(split, order):
                 logits = self.logits(model, some)
                 counts += confusion(some.labels, logits.argmax(1), self.classes)
                 lost += F.cross_entropy(logits, some.labels, ignore_index=IGNORED, reduction="sum")
@@ -80,25 +86,22 @@ class Segmenting:
 
     def logits(self, model: nn.Module, some: Batch) -> Tensor:
         """Of images, at the pixels of their maps."""
-        x = normalised(some.images.float() / 255, self.data)
-        found: Tensor = model(x, size=tuple(some.labels.shape[1:]))
+        found: Tensor = model(self.normalised(some.images.float() / 255), size=tuple(some.labels.shape[1:]))
         return found
 
     @torch.no_grad()
     def picture(self, model: nn.Module) -> bytes:
         """A few test images, at even distances among them, beside their maps and what is found."""
-        from ropewalk.lab.report.maps import Example, drawn
+        from ropewalk.lab.dense.painting import Example, painted
 
-        model = alone(model).eval()
-        count = self.data.counts["test"]
-        places = torch.linspace(0, count - 1, min(SHOWN, count)).round().long()
-        examples = []
+        model, examples = alone(model).eval(), []
+        places = list(spread(self.data.counts["test"], SHOWN)[:, None])
         with uncompiled(self.model):
-            for some in self.data.batches("test", list(places[:, None])):
+            for some in self.data.batches("test", places):
                 truth, answer = some.labels[0], self.logits(model, some).argmax(1)[0]
                 image = F.interpolate(some.images.float(), tuple(truth.shape), mode="bilinear", antialias=True)[0].byte()
                 examples.append(Example(*(each.cpu().numpy() for each in (image.movedim(0, -1), truth, answer))))
-        return drawn(examples, self.data.classes)
+        return painted(examples, self.data.classes)
 
     def _told(self, counts: Tensor, lost: float, split: str) -> dict[str, float]:
         seen = int(counts.sum())
@@ -109,11 +112,6 @@ class Segmenting:
             return found
         each = zip(self.data.classes, iou(counts).tolist(), strict=True)
         return found | {f"iou_{name}": value for name, value in each if value == value}
-
-
-def alone(model: nn.Module) -> nn.Module:
-    """The model itself, out of what averages it or keeps processes in step: they do not all have as many images."""
-    return getattr(model, "module", model)
 
 
 def loss_of(logits: Tensor, maps: Tensor, smoothing: float) -> Tensor:
