@@ -48,3 +48,15 @@ def paint_coco(folder, entries, *, kinds=((3, "cat"), (7, "dog")), train=10, tes
                 "categories": [{"id": number, "name": name} for number, name in kinds]}  # fmt: skip
         (folder / "annotations" / f"instances_{part}2017.json").write_text(json.dumps(held))
     return folder
+
+
+def paint_colours(path):
+    """A file of images of one colour of three, of 16 × 24 pixels, by class."""
+    source = np.random.default_rng(0)
+    labels = source.integers(0, 3, 60)
+    images = source.integers(0, 60, (60, 16, 24, 3), dtype=np.uint8)
+    images[np.arange(60), :, :, labels] += 150
+    split = {"train": slice(0, 40), "val": slice(40, 50), "test": slice(50, 60)}
+    np.savez(path, **{f"{part}_images": images[rows] for part, rows in split.items()},
+             **{f"{part}_labels": labels[rows, None] for part, rows in split.items()})  # fmt: skip
+    return path

@@ -5,7 +5,6 @@ import math
 import warnings
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,7 @@ from ropewalk.lab.tasks import task_of
 from ropewalk.lab.tasks.detect import detector_of
 from ropewalk.lab.train import train
 from ropewalk.lab.weights import of_run
-from scenes import entry, paint_coco, paint_pedestrians
+from scenes import entry, paint_coco, paint_colours, paint_pedestrians
 
 VIT = {"patch": 8, "width": 24, "depth": 2, "heads": 2, "workers": 0}
 
@@ -157,16 +156,7 @@ def test_what_can_be_trained_is_not_refused(street, tmp_path):
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory):
-    """Images of one colour of three, of 16 × 24 pixels: a grid of 2 × 3 patches."""
-    source = np.random.default_rng(0)
-    labels = source.integers(0, 3, 60)
-    images = source.integers(0, 60, (60, 16, 24, 3), dtype=np.uint8)
-    images[np.arange(60), :, :, labels] += 150
-    path = tmp_path_factory.mktemp("colours") / "colours.npz"
-    split = {"train": slice(0, 40), "val": slice(40, 50), "test": slice(50, 60)}
-    np.savez(path, **{f"{part}_images": images[rows] for part, rows in split.items()},
-             **{f"{part}_labels": labels[rows, None] for part, rows in split.items()})  # fmt: skip
-    return path
+    return paint_colours(tmp_path_factory.mktemp("colours") / "colours.npz")
 
 
 @pytest.fixture(scope="module")
