@@ -165,5 +165,5 @@ def test_another_model_is_not_begun_with(boxes, classes, given, words):
 
 def test_images_of_one_channel_are_not_gone_on_from(boxes, classes):
     first = classes("mixed", data="digits", size=(16, 24), batch=64)
-    with pytest.raises(ValueError, match="images of three channels, and .* has 1 channels of 16 × 24"):
+    with pytest.raises(ValueError, match=r"images of three channels, and .* has 1 channels of 16 × 24"):
         task_of(settings(boxes, first), "cpu")
