@@ -129,7 +129,8 @@ def claims_table(lines: Sequence[Line] | None = None) -> str:
 
 def _row(verdict: Verdict) -> list[str]:
     claim = verdict.claim
-    return [claim.text, claim.source, told(verdict.found, sign="+"), claim.told, f"**{verdict.word}**"]
+    word = "not run" if verdict.found is None else verdict.word
+    return [claim.text, claim.source, told(verdict.found, sign="+"), claim.told, f"**{word}**"]
 
 
 def told(estimate: Estimate | None, *, sign: str = "") -> str:
@@ -145,7 +146,7 @@ def _mean(values: Mapping[int, float]) -> str:
 
 
 def _one(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    return "" if value is None else f"{round(value, 1) + 0.0:.1f}"  # minus zero is zero
 
 
 # Figures

@@ -65,7 +65,7 @@ def test_claims(lines):
 def test_parts_that_have_not_run_say_nothing(lines):
     fewer = [line for line in lines if line["part"] == "main"]
     row = cells(equivariance.claims_table(fewer))["With a fifth of the data spherical beats axial."]
-    assert (row["difference"], row["verdict"]) == ("", "**cannot tell**")
+    assert (row["difference"], row["verdict"]) == ("", "**not run**")
 
 
 def test_what_has_run_is_counted(lines):
