@@ -2,8 +2,9 @@
 
 python benchmarks/side_by_side.py --path results/side-by-side-h200.json
 
-Each is a process of its own with the tiny model of CIFAR-100, compiled, on made-up images, and with folders of its own for
-what compilers keep. All compile at first; then one trains, then two, and so on, while the others wait.
+Each is a process of its own with the tiny model of CIFAR-100, compiled, on made-up images, with its share of the processors
+and with folders of its own for what compilers keep. All compile at first; then one trains, then two, and so on, while the
+others wait.
 """
 
 import dataclasses
@@ -25,6 +26,8 @@ CLASSES = 100
 def worker(number: int, most: int, epochs: int, given: dict[str, Any], data: str, gate: Any, times: Any) -> None:
     """One training: it compiles, then takes part in every round that has room for it."""
     with tempfile.TemporaryDirectory() as folder:
+        share = str(max(1, (os.cpu_count() or 1) // most))
+        os.environ |= {"OMP_NUM_THREADS": share, "TORCHINDUCTOR_COMPILE_THREADS": share}
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
         from accelerate import Accelerator
 

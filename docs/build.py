@@ -17,6 +17,7 @@ from mkdocs.config import load_config
 
 import context
 import drawings
+import equivariance
 import gallery
 import handwritten
 import links
@@ -60,6 +61,7 @@ def write(pages: Path) -> None:
         speed.draw(pages)
         longer.draw(pages)
         context.draw(pages)
+        equivariance.draw(pages)
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

@@ -26,6 +26,7 @@ PAPER = {
     "mixed": 74.7, "learned-spherical": 74.1,
 }  # fmt: skip
 """CIFAR-100 of arXiv 2511.08368: 12 heads of 60 and 400 epochs, and LieRE with blocks as wide as a head."""
+ABSENT = "*Not run yet.*"
 DRAWN = ("none", "learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "liere-8", "comrope-ld-8")
 LEARNED = ("learned-axial", "mixed", "learned-spherical", "comrope-ld-8")
 STYLES = ("-", "--", "-.", ":")
@@ -66,9 +67,22 @@ def shuffled(line: Line) -> float | None:
 # Tables
 
 
+def state_table(lines: Sequence[Line] | None = None) -> str:
+    """How many runs of each part are made, of how many; recipes are one."""
+    every = found() if lines is None else lines
+    rows = []
+    for name, part in STUDY.parts.items():
+        if not name.startswith("recipe-"):
+            wanted, epochs = len(part.encodings) * len(part.seeds), STUDY.config(name, {}).epochs
+            rows.append([f"`{name}`", part.about, str(epochs), f"{len(of(name, every))} of {wanted}"])
+    return tables.table(["part", "what it asks", "epochs", "runs"], rows)
+
+
 def main_table(lines: Sequence[Line] | None = None) -> str:
     """The most telling encodings: accuracy, what it is above learned-ape, and probes."""
     some = of("main", lines)
+    if not some:
+        return ABSENT
     scores = by_name(some, accuracy)
     level, above = means({name: list(each.values()) for name, each in scores.items()}), differences(scores, "learned-ape")
     probes = {"48 px": at(48), "64 px": at(64), "lost when moved": lost(4.0), "shuffled": shuffled, "soon": soon}
@@ -115,7 +129,8 @@ def claims_table(lines: Sequence[Line] | None = None) -> str:
 
 def _row(verdict: Verdict) -> list[str]:
     claim = verdict.claim
-    return [claim.text, claim.source, told(verdict.found, sign="+"), claim.told, f"**{verdict.word}**"]
+    word = "not run" if verdict.found is None else verdict.word
+    return [claim.text, claim.source, told(verdict.found, sign="+"), claim.told, f"**{word}**"]
 
 
 def told(estimate: Estimate | None, *, sign: str = "") -> str:
@@ -131,18 +146,33 @@ def _mean(values: Mapping[int, float]) -> str:
 
 
 def _one(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    return "" if value is None else f"{round(value, 1) + 0.0:.1f}"  # minus zero is zero
 
 
 # Figures
 
 
+FIGURES = {
+    "sizes": "Accuracy at other image sizes, in two ways of placing the patches, for eight encodings",
+    "frequencies": "The spread of learned frequencies in each layer, for four encodings",
+}
+
+
 def draw(folder: Path, lines: Sequence[Line] | None = None) -> None:
-    """Both figures, light and dark, into the folder's images."""
+    """Both figures, light and dark, into the folder's images; none before the runs that they show are made."""
+    some = of("main", lines)
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme, look in THEMES.items():
-        sizes(look, of("main", lines)).savefig(folder / "images" / f"equivariance-sizes-{theme}.png", dpi=160)
-        frequencies(look, of("main", lines)).savefig(folder / "images" / f"equivariance-frequencies-{theme}.png", dpi=160)
+    for theme, look in THEMES.items() if some else ():
+        sizes(look, some).savefig(folder / "images" / f"equivariance-sizes-{theme}.png", dpi=160)
+        frequencies(look, some).savefig(folder / "images" / f"equivariance-frequencies-{theme}.png", dpi=160)
+
+
+def pictures(lines: Sequence[Line] | None = None) -> str:
+    """The figures on the page."""
+    if not of("main", lines):
+        return ABSENT
+    images = [f"![{words}](../images/equivariance-{name}-{{0}}.png#only-{{0}})" for name, words in FIGURES.items()]
+    return "\n\n".join("\n".join(image.format(theme) for theme in THEMES) for image in images)
 
 
 def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
@@ -197,7 +227,9 @@ def _style(i: int, look: Theme) -> dict[str, Any]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "equivariance-state": state_table,
     "equivariance-main": main_table,
+    "equivariance-figures": pictures,
     "equivariance-screening": screening_table,
     "equivariance-recipes": recipes_table,
     "equivariance-claims": claims_table,

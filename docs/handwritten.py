@@ -1,8 +1,9 @@
-"""The pages that are written by hand, in docs/pages. A line in double braces stands for what is said elsewhere:
+"""Pages that are written by hand, in docs/pages and docs/studies. A line in double braces stands for what is said elsewhere:
 
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
-{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py`, `context.py` or `tuned.py`
+{{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py`, `context.py`,
+                             `tuned.py` or `equivariance.py`
 """
 
 import re
@@ -10,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import context
+import equivariance
 import longer
 import recipes
 import speed
@@ -27,8 +29,10 @@ def write(folder: Path) -> None:
     """All hand-written pages, with what they include, and the pictures of the README."""
     shutil.copytree(HERE / "pages", folder, dirs_exist_ok=True)
     shutil.copytree(HERE / "images", folder / "images")
-    for page in (HERE / "pages").rglob("*.md"):
-        (folder / page.relative_to(HERE / "pages")).write_text(filled(page.read_text()))
+    shutil.copytree(HERE / "studies", folder / "studies")
+    for root, place in ((HERE / "pages", folder), (HERE / "studies", folder / "studies")):
+        for page in root.rglob("*.md"):
+            (place / page.relative_to(root)).write_text(filled(page.read_text()))
 
 
 def filled(text: str) -> str:
@@ -38,7 +42,8 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        return (tables.TABLES | speed.TABLES | recipes.TABLES | longer.TABLES | context.TABLES | tuned.TABLES)[source]()
+        modules = (tables, speed, recipes, longer, context, tuned, equivariance)
+        return next(module.TABLES[source] for module in modules if source in module.TABLES)()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)
     text = re.sub(r"\]\(([^)#]+)", lambda link: f"]({PLACES.get(link[1], link[1])}", text)

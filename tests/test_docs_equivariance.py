@@ -1,9 +1,12 @@
 """The tables and figures of the study of equivariance, from runs that are made up."""
 
+import re
+
 import pytest
 
 import equivariance
 from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.lines import settings
 
 STUDY = STUDIES["equivariance"]
 
@@ -49,7 +52,7 @@ def test_tables(lines):
     assert rows["learned-ape"]["lost when moved"] == "3.0"
     assert rows["learned-ape"]["soon"] == "100.0"
     assert list(cells(equivariance.recipes_table(lines))) == ["adamw", "paper"]
-    assert set(cells(equivariance.screening_table(lines))) == set(STUDY.encodings)
+    assert set(cells(equivariance.screening_table(lines))) == set(STUDY.parts["screening"].encodings)
 
 
 def test_claims(lines):
@@ -62,7 +65,38 @@ def test_claims(lines):
 def test_parts_that_have_not_run_say_nothing(lines):
     fewer = [line for line in lines if line["part"] == "main"]
     row = cells(equivariance.claims_table(fewer))["With a fifth of the data spherical beats axial."]
-    assert (row["difference"], row["verdict"]) == ("", "**cannot tell**")
+    assert (row["difference"], row["verdict"]) == ("", "**not run**")
+
+
+def test_what_has_run_is_counted(lines):
+    rows = cells(equivariance.state_table(lines[:-1]))
+    assert rows["screening"]["runs"] == "21 of 21"
+    assert rows["perturbed"]["runs"] == "11 of 12"
+    assert rows["own"]["runs"] == "0 of 39"
+    assert not any(name.startswith("recipe") for name in rows)
+
+
+def test_before_the_main_part_has_run_the_page_says_so(lines, tmp_path):
+    fewer = [line for line in lines if line["part"] != "main"]
+    assert equivariance.main_table(fewer) == equivariance.pictures(fewer) == equivariance.ABSENT
+    equivariance.draw(tmp_path, fewer)
+    assert not list((tmp_path / "images").iterdir())
+
+
+def test_the_page_shows_the_figures_that_are_drawn(lines, tmp_path):
+    equivariance.draw(tmp_path, lines)
+    shown = re.findall(r"\.\./images/([\w-]+\.png)#only-(\w+)", equivariance.pictures(lines))
+    assert {name for name, _ in shown} == {path.name for path in (tmp_path / "images").iterdir()}
+    assert all(name.endswith(f"-{theme}.png") for name, theme in shown)
+
+
+def test_what_was_measured_fills_the_page():
+    screened = cells(equivariance.screening_table())
+    assert set(screened) <= set(STUDY.encodings)
+    assert len(cells(equivariance.recipes_table())) == 5
+    recipe = max(equivariance.found(), key=lambda line: line["part"].startswith("recipe-") * line["validation_accuracy"])
+    chosen = {name: value for name, value in recipe["settings"].items() if name != "warmup"}
+    assert chosen.items() <= settings(STUDY.config("screening", {})).items()
 
 
 def test_figures(lines, tmp_path):

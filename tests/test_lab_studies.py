@@ -35,7 +35,8 @@ def run(folder, *words):
 def test_parts_have_what_they_say():
     for part in STUDY.parts.values():
         assert set(part.encodings) <= set(STUDY.encodings)
-    assert set(STUDY.parts["screening"].encodings) == set(STUDY.encodings)
+    assert set(STUDY.parts["screening"].encodings) == set(STUDY.encodings) - {"uniform-code"}
+    assert "uniform-code" in STUDY.parts["own"].encodings
     main_part = STUDY.parts["main"]
     assert NEEDED | {"spherical-symmetric", "liere-8", "comrope-ld-8"} <= set(main_part.encodings)
     assert len(main_part.seeds) == 3

@@ -82,6 +82,9 @@ CLAIMS = (
         "ComRoPE gains by positions that are moved in training.", COMROPE, Side("comrope-ld-8", "perturbed"),
         Side("comrope-ld-8"),
     ),
+    _better(
+        "ComRoPE gains by larger blocks.", COMROPE, Side("comrope-ld-8", "screening"), Side("comrope-ld-2", "screening")
+    ),
     _better("ComRoPE beats LieRE.", COMROPE, Side("comrope-ld-8"), Side("liere-8")),
     Claim(
         "Rotations carry over to half as many pixels again.", ARTICLE, Side("axial"), Side("learned-ape"), at(48),

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.building import model_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.probes.file import REFUSED, held
+from ropewalk.lab.probes.opening import restored
 from ropewalk.lab.store import Run, put, read
 from ropewalk.lab.studies.study import Study
-from ropewalk.lab.tasks.vision import open_data
 
 DIGITS = 5
 
@@ -37,9 +36,7 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
 
 def encoding_of(run: Run) -> dict[str, Any]:
     """The whole config of the encoding, with the stretch that its span gave it."""
-    data, config = open_data(run.config), run.config
-    model = model_of(config, size=config.size or data.size, channels=data.channels, classes=len(data.classes))
-    return model.encoding.config()
+    return restored(run).encoding.config()
 
 
 def settings(config: Config) -> dict[str, Any]:
