@@ -25,11 +25,11 @@ STEP = 8
 """Brightness that a video gains from frame to frame: what a frame shows says which one it is."""
 
 
-def write(path, frames, codec="ffv1", colours="gray", **options):
+def write(path, frames, codec="ffv1", colours="gray", form=None, **options):
     """A video of grey frames, without loss if nothing else is said."""
     import av
 
-    with av.open(str(path), "w") as file:
+    with av.open(str(path), "w", options=form or {}) as file:
         stream = file.add_stream(codec, rate=10, options=options)
         stream.height, stream.width = frames[0].shape
         stream.pix_fmt = colours
@@ -196,11 +196,77 @@ def test_files_that_break_are_named(films):
 
 
 @NEEDED
-def test_a_video_that_promises_more_frames_than_it_has_is_named(tmp_path, monkeypatch):
-    film(tmp_path / "short.mkv", 5, (6, 10))
-    monkeypatch.setattr("ropewalk.lab.data.frames._count", lambda av, path: 7)
-    with pytest.raises(ValueError, match="it breaks off before frame 6"):
-        clip(str(tmp_path / "short.mkv"), lambda count: [0, count - 1])
+def test_a_torn_video_is_named(tmp_path):
+    """Its head says how many frames should follow."""
+    path = tmp_path / "torn.mp4"
+    grey = [np.full((32, 48), 8 * i, dtype=np.uint8) for i in range(20)]
+    write(path, grey, "mpeg4", "yuv420p", {"movflags": "+faststart"})
+    assert len(clip(str(path), lambda count: range(count))) == 20
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(ValueError, match=r"it breaks off: it should have 20 frames, got 1\d"):
+        clip(str(path), lambda count: [0])
+
+
+def cut(source, target, packets, back=0.0, **options):
+    """The packets of a film from one on, as they are, shown so many seconds earlier: what begins before 0 is left out."""
+    import av
+
+    with av.open(str(source)) as film, av.open(str(target), "w", options=options) as file:
+        stream = film.streams.video[0]
+        copy = file.add_stream_from_template(stream)
+        for packet in [packet for packet in film.demux(stream) if packet.size][packets:]:
+            ticks = round(back / packet.time_base)
+            packet.pts, packet.dts, packet.stream = packet.pts - ticks, packet.dts - ticks, copy
+            file.mux(packet)
+
+
+@NEEDED
+@pytest.mark.parametrize("keys", [12, 1])
+def test_a_film_that_was_cut_without_encoding_it_anew_has_the_frames_that_it_shows(tmp_path, keys):
+    """The frames before the beginning are in the file, as others are made of them, and are not shown."""
+    import av
+
+    grey = [np.full((32, 48), 10 * i, dtype=np.uint8) for i in range(24)]
+    write(tmp_path / "whole.mp4", grey, "mpeg4", "yuv420p", g=str(keys), sc_threshold="1000000000")
+    cut(tmp_path / "whole.mp4", tmp_path / "cut.mp4", 0, 0.5, avoid_negative_ts="disabled", use_editlist="1")
+    with av.open(str(tmp_path / "cut.mp4")) as file:
+        assert file.streams.video[0].frames == 24
+        assert len(list(file.decode(video=0))) == 19
+    with av.open(str(tmp_path / "cut.mp4")) as file:
+        assert sum(packet.is_discard for packet in file.demux(video=0)) == (0 if keys == 1 else 5)
+    for frames in (2, 5, 19, 24):
+        places = torch.tensor(chosen(19, frames))
+        found = clip(str(tmp_path / "cut.mp4"), lambda count, frames=frames: chosen(count, frames))
+        assert (found.float().mean((1, 2, 3)) - 10 * (places + 5)).abs().max() < 5
+
+
+@NEEDED
+def test_frames_that_cannot_be_made_do_not_count(tmp_path):
+    """A film that was cut before frames that are made of the one before the cut, too."""
+    grey = [np.full((32, 48), 8 * i, dtype=np.uint8) for i in range(20)]
+    write(tmp_path / "whole.mkv", grey, "mpeg2video", "yuv420p", g="6", bf="2")
+    cut(tmp_path / "whole.mkv", tmp_path / "cut.mkv", 4)
+    assert clip(str(tmp_path / "cut.mkv"), lambda count: [0] * count).shape[0] == 16
+    found = clip(str(tmp_path / "cut.mkv"), lambda count: [0, count - 1])
+    assert (found.float().mean((1, 2, 3)) - torch.tensor([48.0, 152.0])).abs().max() < 4
+
+
+@NEEDED
+def test_gaps_of_a_film_are_no_frames(tmp_path):
+    """An .avi says how long it is, in frames."""
+    import av
+
+    with av.open(str(tmp_path / "gaps.avi"), "w") as file:
+        stream = file.add_stream("mpeg4", rate=10)
+        stream.height, stream.width, stream.pix_fmt = 32, 48, "yuv420p"
+        for i in (0, 1, 2, 7, 8, 9):
+            frame = av.VideoFrame.from_ndarray(np.full((32, 48), 20 * i, dtype=np.uint8), format="gray")
+            frame.pts = i
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    with av.open(str(tmp_path / "gaps.avi")) as file:
+        assert file.streams.video[0].frames == 10
+    assert len(clip(str(tmp_path / "gaps.avi"), lambda count: range(count))) == 6
 
 
 @NEEDED

@@ -36,28 +36,47 @@ def chosen(count: int, frames: int, draws: Sequence[float] = ()) -> list[int]:
 
 
 def clip(path: str, choose: Callable[[int], Sequence[int]]) -> Tensor:
-    """The frames (n 3 H W) of a video that `choose` names, once it knows how many there are; in RGB."""
+    """The frames (n 3 H W) of a video that `choose` names, once it knows how many there are; in RGB.
+
+    Where fewer come than there are pictures, as some lack those that they are made of, it chooses among those that come.
+    """
     av = reader()
     wanted = choose(_count(av, path))
-    found: dict[int, np.ndarray] = {}
-    with av.open(path) as file:
-        for place, frame in enumerate(file.decode(file.streams.video[0])):
-            if place in wanted:
-                found[place] = frame.to_ndarray(format="rgb24")
-            if place == max(wanted):
-                break
-    if missing := sorted({*wanted} - {*found}):
-        raise ValueError(f"it breaks off before frame {missing[0]}")
+    found, came = _decoded(av, path, wanted)
+    if came <= max(wanted):
+        if not came:
+            raise ValueError("it has no frames")
+        wanted = choose(came)
+        found, _ = _decoded(av, path, wanted)
     return torch.from_numpy(np.stack([found[place] for place in wanted])).movedim(-1, 1)
 
 
+def _decoded(av: Any, path: str, wanted: Sequence[int]) -> tuple[dict[int, np.ndarray], int]:
+    """Frames by their numbers, and how many came up to the last of them."""
+    found: dict[int, np.ndarray] = {}
+    came = 0
+    with av.open(path) as file:
+        for came, frame in enumerate(file.decode(file.streams.video[0]), 1):
+            if came - 1 in wanted:
+                found[came - 1] = frame.to_ndarray(format="rgb24")
+            if came > max(wanted):
+                break
+    return found, came
+
+
 def _count(av: Any, path: str) -> int:
-    """How many frames a video has: as it says or, if it does not, as many as its packets."""
+    """How many pictures a video shows: its packets, but for those that it says to leave out, as films that were cut do.
+
+    What files say of their number counts those too, and in .avi gaps. Those that have an index have a packet for each of
+    its entries, or are torn.
+    """
     with av.open(path) as file:
         if not file.streams.video:
             raise ValueError("it has no pictures")
         stream = file.streams.video[0]
-        count: int = stream.frames or sum(packet.size > 0 for packet in file.demux(stream))
-    if not count:
+        left_out = [packet.is_discard for packet in file.demux(stream) if packet.size]
+        if (wanted := sum(entry.size > 0 for entry in stream.index_entries)) > len(left_out):
+            raise ValueError(f"it breaks off: it should have {wanted} frames, got {len(left_out)}")
+    if all(left_out):
         raise ValueError("it has no frames")
-    return count
+    return left_out.count(False)
