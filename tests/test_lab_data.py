@@ -424,11 +424,25 @@ def test_a_files_own_validation_set_is_used(saved):
 
 @pytest.mark.parametrize("dtype", [np.uint8, bool, np.int64, np.float32])
 def test_occupancy_grids_become_black_and_white(saved, dtype):
-    grids = {f"{part}_images": random_images(n, 4, 5, 6) % 2 for part, n in (("train", 40), ("test", 12))}
+    grids = {f"{part}_images": random_images(n, 4, 5, 6, seed=n) % 2 for part, n in (("train", 40), ("test", 12))}
     data = load(saved(**(arrays() | {key: grid.astype(dtype) for key, grid in grids.items()})))
     for split in ("train", "validation", "test"):
         assert whole(data, split).images.unique().tolist() == [0, 255]
     assert torch.equal(whole(data, "test").images[:, 0], torch.from_numpy(grids["test_images"] * np.uint8(255)))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, bool])
+def test_test_images_that_are_training_images_are_told_and_stay(saved, kind):
+    """Whatever type they have in the file; those that differ in one pixel are others."""
+    train, test = random_images(40, 4, 5, 6) % 2, random_images(12, 4, 5, 6, seed=1) % 2
+    test[[2, 7, 11]] = train[[0, 39, 39]]
+    test[4] = train[5]
+    test[4, 3, 4, 5] ^= 1
+    data = load(saved(**arrays(train_images=train, test_images=test.astype(kind))))
+    with pytest.warns(UserWarning, match=r"set\.npz: 3 of 12 test images are in the training set, byte for byte"):
+        found = whole(data, "test")
+    assert torch.equal(found.images[:, 0], torch.from_numpy(test) * 255)
+    assert whole(load(saved(**arrays())), "test").images.shape == (12, 3, 5, 7)  # without a word
 
 
 def test_training_images_decide_whether_one_is_white(saved):
@@ -724,7 +738,8 @@ def test_modelnet10(tmp_path):
     assert (data.name, data.channels, data.size) == ("modelnet10", 1, (30, 30, 30))
     assert (data.counts["train"] + data.counts["validation"], data.counts["test"]) == (3991, 908)
     assert (len(data.classes), data.classes[0]) == (10, "bathtub")
-    (batch,) = data.batches("test", [torch.arange(908)])
+    with pytest.warns(UserWarning, match="72 of 908 test images are in the training set"):
+        (batch,) = data.batches("test", [torch.arange(908)])
     with np.load(path) as file:
         assert torch.equal(batch.images[:, 0], torch.from_numpy(file["test_images"]) * 255)
         assert batch.labels.tolist() == file["test_labels"].tolist()

@@ -354,7 +354,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
     config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0)
     for bright in (255, 200):
         images, labels = rng.integers(0, bright, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
-        np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9], test_labels=labels[:9])
+        np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9])
         with pytest.raises(KeyboardInterrupt if bright == 255 else store.Damaged) as ended:
             train(config, tmp_path / "runs", watch=stop)
     assert "was begun with other data under this name" in str(ended.value)
@@ -363,7 +363,9 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
 def test_channels_that_never_change_are_no_trouble(tmp_path):
     images, labels = np.zeros((60, 8, 8, 3), np.uint8), np.arange(60) % 3
     images[..., 0] = np.random.default_rng(0).integers(0, 255, (60, 8, 8))
-    np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images[:9], test_labels=labels[:9])
+    np.savez(
+        tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9]
+    )
     config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, epochs=1)
     assert math.isfinite(train(config, tmp_path / "runs").result()["test_loss"])
 

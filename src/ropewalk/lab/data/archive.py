@@ -4,11 +4,12 @@ val_images and val_labels.
 Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255,
 which the training images decide for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be there as
 `classes`; without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled.
+Test images that are training images too are counted when they are read, and told.
 """
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ropewalk.lab.data.memory import Samples, Source
 from ropewalk.lab.data.pixels import channels_first, layout
+from ropewalk.lab.data.repeated import hashes, tell_repeated
 
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError)
 NEEDED = ("train_images", "train_labels", "test_images", "test_labels")
@@ -35,12 +37,15 @@ def archive(path: Path) -> Source:
         binary, names = _is_binary(pixels), _classes(file, labels, path)
         train = _samples(pixels, labels, "train", path, binary, names)
         held = _part(file, "val", path, binary, names) if own else None
-    return Source(path.stem, names, train, held, lambda: _test(path, binary, names), count)
+    seen = {*hashes(train[0])}
+    return Source(path.stem, names, train, held, lambda: _test(path, binary, names, seen), count)
 
 
-def _test(path: Path, binary: bool, names: list[str]) -> Samples:
+def _test(path: Path, binary: bool, names: list[str], seen: Collection[bytes]) -> Samples:
     with _opened(path) as file:
-        return _part(file, "test", path, binary, names)
+        images, labels = _part(file, "test", path, binary, names)
+    tell_repeated(images, seen, path)
+    return images, labels
 
 
 def _part(file: np.lib.npyio.NpzFile, part: str, path: Path, binary: bool, names: list[str]) -> Samples:

@@ -5,6 +5,10 @@ that were never seen so close, and 1,000 tokens. `whole` trains there. All encod
 same data in the same order, and the same span: fastest channels turn by as much across the volume.
 
 Of M-RoPE's pairs, time has the fastest and columns the slowest, as in its paper; `mrope-alternating` deals them out in turn.
+
+The file has repeats: of 3,991 volumes to train on, 191 are others byte for byte, and 72 of 908 that are tested on are among
+them, 65 with the same label. Of 398 that validate, and that probes ask about, 23, 35 and 27 are trained on with the seeds 0,
+1 and 2. All encodings meet the same ones: accuracies are too high by what they were seen, and compare as they are.
 """
 
 from typing import Any
