@@ -11,6 +11,7 @@ from torchvision.transforms import RandomResizedCrop
 
 from ropewalk.lab.data import Crop, epoch_order, in_order, load
 from ropewalk.lab.data.crops import CROP, box
+from ropewalk.lab.data.rgb import rgb
 from ropewalk.lab.draws import uniform
 
 SIZES = [(9, 13), (20, 7), (16, 16), (1, 1), (6, 40)]
@@ -327,6 +328,25 @@ def test_a_spoilt_image_is_named(pictures, workers, spoil):
     data = opened(pictures, validation=0.0, workers=workers)
     with pytest.raises(ValueError, match=re.escape(f"{file} cannot be read as an image: ")):
         passed(data)
+
+
+@pytest.mark.parametrize(("kind", "form"), [(np.uint16, "PNG"), (np.int32, "TIFF"), (np.float32, "TIFF")])
+def test_images_of_more_than_8_bits_are_refused(pictures, kind, form):
+    """They would become white or black, as nothing tells what their values mean."""
+    file = pictures / "train" / "dog" / "03.png"
+    Image.fromarray(np.full((20, 30), 0.5 if kind is np.float32 else 300, dtype=kind)).save(file, format=form)
+    with pytest.raises(
+        ValueError, match=re.escape(f"{file} cannot be read as an image: ") + ".*8 bits a colour.*the mode [IF]"
+    ):
+        passed(opened(pictures, validation=0.0))
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "LA", "RGBA", "CMYK"])
+def test_other_images_become_rgb_as_pillow_says(tmp_path, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(tmp_path / "image", format="TIFF")
+    assert np.array_equal(np.asarray(rgb(tmp_path / "image")), np.asarray(image.convert("RGB")))
 
 
 def test_files_of_the_test_set_are_not_opened_before_its_batches(pictures):

@@ -78,6 +78,9 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
     (tmp_path / "PNGImages" / "Ped00002.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
         scenes.scene(2)
+    Image.new("I;16", (36, 48), 300).save(tmp_path / "PNGImages" / "Ped00004.png")
+    with pytest.raises(ValueError, match=r"Ped00004.png cannot be read as an image: .*8 bits a colour, .* got the mode I"):
+        scenes.scene(4)
     part = next(part for part, index in scenes.index.items() if 2 in index)
     with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
         list(Reader(Whole(scenes, part), 0, part).read([scenes.index[part].tolist().index(2)]))

@@ -113,6 +113,8 @@ def broken(path, how):
         map.write_bytes(map.read_bytes()[:40])
     elif how == "image":
         image.write_bytes(b"no image")
+    elif how == "deep":
+        Image.fromarray(np.full((30, 50), 999, dtype=np.uint16)).save(image, format="PNG")
     return path
 
 
@@ -125,6 +127,7 @@ def broken(path, how):
         ("mode", r"maps/train/01\.png must be a map of class numbers, .*, got the mode RGB"),
         ("map", r"maps/train/01\.png cannot be read as an image"),
         ("image", r"images/train/01\.jpg cannot be read as an image"),
+        ("deep", r"images/train/01\.jpg cannot be read as an image: .*8 bits a colour, .* got the mode I"),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])
@@ -134,7 +137,7 @@ def test_a_wrong_file_is_named(tmp_path, how, words, workers):
         list(opened(path, workers=workers).batches("train", [torch.arange(3)]))
 
 
-@pytest.mark.parametrize("how", ["size", "mode", "image"])
+@pytest.mark.parametrize("how", ["size", "mode", "image", "deep"])
 def test_a_look_at_the_beginning_of_files_finds_it_too(tmp_path, how):
     path = broken(tmp_path, how)
     (path / "classes.txt").write_text("ground\nred\nblue\n")

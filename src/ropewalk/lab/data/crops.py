@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from torchvision.datasets.folder import pil_loader  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.base import Batch
 from ropewalk.lab.data.crop import Crop
+from ropewalk.lab.data.rgb import rgb
 from ropewalk.lab.draws import uniform
 
 TRIES = 10
@@ -69,7 +69,7 @@ class Crops(Dataset[Batch | str]):
 
     def _open(self, path: str, draws: Draws) -> Any:
         """What is cut."""
-        return pil_loader(path)
+        return rgb(path)
 
     def _cut(self, image: Any, draws: Draws) -> Tensor:
         rows, columns = self.size[-2:]

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.datasets.folder import pil_loader  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.order import spread
 from ropewalk.lab.data.pennfudan import is_pennfudan
 from ropewalk.lab.data.pixels import moments
+from ropewalk.lab.data.rgb import rgb
 from ropewalk.lab.data.split import parts
 
 SAMPLE = 256
@@ -131,7 +131,7 @@ def open_scenes(path: str, *, validation: float, fraction: float, masks: bool) -
 def opened(path: Path) -> Tensor:
     """The image of a file, uint8 (3 rows columns), gray ones too."""
     try:
-        image: Tensor = F.pil_to_tensor(pil_loader(str(path)))
+        image: Tensor = F.pil_to_tensor(rgb(path))
     except Exception as error:
         raise ValueError(f"{path} cannot be read as an image: {type(error).__name__}: {error}") from error
     return image

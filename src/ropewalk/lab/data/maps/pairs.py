@@ -1,11 +1,13 @@
 """An image and the map of its classes, read from their files. Errors name the file."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
-from torchvision.datasets.folder import pil_loader  # type: ignore[import-untyped]
+
+from ropewalk.lab.data.rgb import begun, rgb
 
 IGNORED = 255
 """The number of pixels of which nothing is known: they are not trained on and not judged."""
@@ -22,7 +24,7 @@ class Pair(NamedTuple):
 
 def read(pair: Pair, classes: int, *, binary: bool = False) -> tuple[Image.Image, Image.Image]:
     """An RGB image and its map, grey levels of which are class numbers or 255, of one size."""
-    image, numbers = _image(pair.image), numbers_of(pair.map)
+    image, numbers = _opened(pair.image, rgb), numbers_of(pair.map)
     numbers = (numbers > 0).astype(np.uint8) if binary else numbers
     wrong = np.unique(numbers[(numbers >= classes) & (numbers != IGNORED)])
     if len(wrong):
@@ -44,21 +46,14 @@ def numbers_of(path: Path) -> np.ndarray:
 
 def look(pair: Pair) -> None:
     """Refuse files that are no image and no map of it, by what they say at their beginning."""
-    with _opened(pair.image) as image, _opened(pair.map) as map:
+    with _opened(pair.image, begun) as image, _opened(pair.map) as map:
         _check_mode(pair.map, map.mode)
         _alike(pair, image.size, map.size)
 
 
-def _image(path: Path) -> Any:
+def _opened(path: Path, way: Callable[[Path], Image.Image] = Image.open) -> Image.Image:
     try:
-        return pil_loader(str(path))
-    except Exception as error:
-        raise ValueError(_unreadable(path, error)) from error
-
-
-def _opened(path: Path) -> Image.Image:
-    try:
-        return Image.open(path)
+        return way(path)
     except Exception as error:
         raise ValueError(_unreadable(path, error)) from error
 
