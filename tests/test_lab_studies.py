@@ -1,7 +1,9 @@
 """Studies: what they consist of, and that any row of one is made alone, kept, and written down once."""
 
 import contextlib
+import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +15,11 @@ from ropewalk.cli import main
 from ropewalk.lab.building import fastest, model_of
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.store import Run
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.lines import load, write
+from ropewalk.lab.verbs import compare, train
 
 STUDY = STUDIES["equivariance"]
 SMALL = (
@@ -30,6 +34,11 @@ def run(folder, *words):
     small = [each for each in SMALL.split() if each.partition("=")[0] not in "".join(words)]
     given = words if "--set" in words else (*words, "--set")
     return main(["compare", "--study", "equivariance", *given, *small, *place])
+
+
+def test_help_names_every_study_and_every_recipe():
+    assert all(re.search(rf"\b{name}[, ]", inspect.getdoc(compare)) for name in STUDIES)
+    assert all(re.search(rf"\b{name}[,.]", inspect.getdoc(train)) for name in RECIPES)
 
 
 def test_parts_have_what_they_say():

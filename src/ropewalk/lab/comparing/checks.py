@@ -1,8 +1,8 @@
 """What is refused before anything is trained: a comparison that fails in its fifth hour was checked too late.
 
 Numbers that do not fit each other are told in words. Then each encoding goes through the model once, in one block, with two
-empty images that were augmented as in training, or two empty texts; what it refuses there is refused here. The test set is
-not read.
+empty images that were augmented as in training, or two empty texts; what it refuses there is refused here. Nothing is
+measured on the test set; where things are to be found, it is looked at whether it has some.
 """
 
 from collections.abc import Iterator, Mapping
