@@ -37,6 +37,27 @@ def test_equal_settings_have_one_name():
     assert type(Config(batch=8).batch) is int
 
 
+def test_a_patch_that_is_as_long_along_all_axes_is_one_number():
+    one, two, three = (Config(size=(32, 48), patch=patch) for patch in (16, (16, 16), (16, 8)))
+    assert one == two
+    assert (one.name, one.patch) == (two.name, 16)
+    assert three.patch == (16, 8)
+    assert three.name != one.name
+    assert Config(size=(8, 32, 48), patch=(4, 4, 4)).name == Config(size=(8, 32, 48), patch=4).name
+
+
+@pytest.mark.parametrize("size", [None, (32, 48)])
+def test_a_patch_for_other_axes_stays_and_is_refused_where_it_is_used(size):
+    """What the data have is not known here, and a patch of a volume is none of an image."""
+    assert Config(size=size, patch=(4, 4, 4)).patch == (4, 4, 4)
+
+
+def test_no_head_is_the_linear_one():
+    linear, none = (Config(task="segment", head=head) for head in ("linear", None))
+    assert linear == none
+    assert linear.name == none.name != Config(task="segment", head="pyramid").name
+
+
 def test_where_things_lie_and_how_often_they_are_kept_is_not_in_the_name():
     base = RECIPES["digits"]
     for other in ({"root": "elsewhere"}, {"workers": 7}, {"checkpoint": 0.0}):

@@ -161,6 +161,11 @@ class Config:
         if self.head is not None and self.task != "segment":
             raise ValueError(f"head is of the task segment: without it, it must be none, got {self.head}")
         factory.find(self.encoding)
+        # Equal settings have one spelling.
+        if self.head == "linear":
+            object.__setattr__(self, "head", None)
+        if self.size is not None and sides == sides[:1] * len(self.size):
+            object.__setattr__(self, "patch", sides[0])
 
     def document(self) -> dict[str, Any]:
         """As plain JSON values."""
