@@ -20,7 +20,12 @@ from ropewalk.lab.recipes import RECIPES
         ({"checkpoint": -1}, "checkpoint must be 0 or more seconds"),
         ({"fraction": 0}, "fraction must be above 0"),
         ({"batch": 0}, "batch must be 1 or more"),
-        ({"epochs": 2.5}, "epochs must be int"),
+        ({"epochs": 2.5}, "epochs must be int, got 2.5"),
+        ({"task": "boxes"}, "task must be none, detect, masks or segment, got 'boxes'"),
+        ({"pool": "max"}, "pool must be mean or class, got 'max'"),
+        ({"span": "wide"}, "span must be none or float, got 'wide'"),
+        ({"size": 8}, r"size must be none or tuple\[int, \.\.\.\], got 8"),
+        ({"options": 3}, r"options must be dict\[str, Any\], got 3"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, words):

@@ -201,8 +201,18 @@ class Config:
 def _check(name: str, value: Any, hint: Any) -> None:
     """Refuse a value of another type; whole numbers are numbers."""
     if not _fits(value, hint):
-        wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        *others, last = sorted(_told(hint), key="none".__ne__)
+        raise ValueError(f"{name} must be {' or '.join([', '.join(others), last] if others else [last])}, got {value!r}")
+
+
+def _told(hint: Any) -> list[str]:
+    """What may be given, in words."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return [str(each) for each in inside]
+    if origin is types.UnionType or origin is typing.Union:
+        return [word for one in inside for word in _told(one)]
+    return ["none" if hint is types.NoneType else str(hint).replace("typing.", "") if inside else hint.__name__]
 
 
 def _fits_exactly(value: int, hint: Any) -> bool:
