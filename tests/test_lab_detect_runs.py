@@ -134,7 +134,8 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
         ({"augment": ("flip", "jitter")}, "augment takes flip, crop for masks, got jitter"),
         ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
         ({"batch": 8}, "a batch must be no larger than the data"),
-        ({"data": "digits"}, "must be a folder with PNGImages/"),
+        ({"data": "digits"}, "needs data in a folder .* as the recipes penn-fudan .* take, got 'digits'"),
+        ({"data": "digits", "size": None, "smoothing": 0.1}, "needs data in a folder"),
         ({"encoding": "rope", "options": {"axes": 1}}, "rope"),
     ],
 )

@@ -107,7 +107,7 @@ def _check_things(configs: Mapping[str, Config], config: Config, processes: int)
     from ropewalk.lab.tasks.detect import detector_of, scenes_of, size_of
 
     with _reading(config):
-        size, scenes = size_of(config), scenes_of(config)
+        scenes, size = scenes_of(config), size_of(config)
         epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes)
     images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
     none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}

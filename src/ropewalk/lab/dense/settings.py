@@ -1,6 +1,7 @@
-"""Settings that a dense task has no use for."""
+"""Settings that a dense task needs, and that it has no use for."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ropewalk.lab.config import Config
 
@@ -8,8 +9,11 @@ PLAIN = Config()
 
 
 def check(config: Config, *, without: Sequence[str], ways: Sequence[str]) -> None:
-    """Refuse settings that would do nothing: those of classes that differ from their defaults, and augmentation that is not
-    among the ways that there are."""
+    """Refuse data that are no folder, and settings that would do nothing: those of classes that differ from their defaults,
+    and augmentation that is not among the ways that there are."""
+    if not Path(config.data).expanduser().is_dir():
+        wanted = "a folder of images and what is in them, as the recipes penn-fudan and penn-fudan-maps take"
+        raise ValueError(f"the task {config.task} needs data in {wanted}, got {config.data!r}")
     for name in without:
         if (value := getattr(config, name)) != (default := getattr(PLAIN, name)):
             raise ValueError(f"{name} is of classes: for {config.task} it must be {default!r}, got {value!r}")

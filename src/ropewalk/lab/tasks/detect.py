@@ -38,8 +38,8 @@ class Detecting:
     """Finds things."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
-        self.config, self.device, self.size = config, torch.device(device), size_of(config)
-        self.scenes = scenes_of(config)
+        self.config, self.device = config, torch.device(device)
+        self.scenes, self.size = scenes_of(config), size_of(config)
         self.origin = origin_of(config)
         classes = len(self.scenes.classes)
         self.model = detector_of(config, self.size, classes, self.origin).to(device)
