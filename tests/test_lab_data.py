@@ -95,6 +95,15 @@ def test_shares_side_by_side_are_the_batch(world):
         assert torch.equal(torch.cat([share[i] for share in shares]), batch)
 
 
+@pytest.mark.parametrize(("batch", "world"), [(1, 1), (3, 1), (9, 3), (12, 2)])
+def test_shares_that_nothing_pairs_may_be_odd(batch, world):
+    order = torch.cat(epoch_order(53, 2, seed=3, epoch=2))
+    shares = [epoch_order(53, batch, seed=3, epoch=2, rank=rank, world=world, pairs=False) for rank in range(world)]
+    assert {len(part) for share in shares for part in share} == {batch // world}
+    found = torch.cat([torch.cat(parts) for parts in zip(*shares, strict=True)])
+    assert torch.equal(found[: len(order)], order[: len(found)])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -102,6 +111,10 @@ def test_shares_side_by_side_are_the_batch(world):
         ({"batch": 7}, "batch must be a multiple of 2 · world, so that shares are even, got 7 and 1"),
         ({"batch": 12, "world": 4}, "got 12 and 4"),
         ({"batch": 10, "world": 4}, "got 10 and 4"),
+        (
+            {"batch": 9, "world": 2, "pairs": False},
+            "batch must be a multiple of world, so that shares are equal, got 9 and 2",
+        ),
         ({"batch": 0}, "batch must be a positive integer, got 0"),
         ({"batch": 12, "world": 2, "rank": 2}, "rank must be from 0 to world - 1, got 2 of 2"),
         ({"batch": 12, "rank": -1}, "rank must be from 0 to world - 1, got -1 of 1"),

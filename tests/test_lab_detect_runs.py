@@ -146,6 +146,14 @@ def test_what_cannot_be_trained_is_refused_before(street, tmp_path, given, words
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_batches_may_be_odd(street, tmp_path, batch):
+    config = replace(settings(street), task="detect", batch=batch, epochs=1)
+    check(plan(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
+    task = task_of(config, "cpu")
+    assert [len(seen.images) for seen in task.batches(0, 0, 1)] == [batch] * task.steps
+
+
 def test_what_can_be_trained_is_not_refused(street, tmp_path):
     names = ["none", "learned-ape", "mixed", "spherical", "liere", "alibi"]
     check(plan(names, settings(street, span=6.0), tmp_path, seeds=[0], baseline="none"))

@@ -16,6 +16,8 @@ from ropewalk.lab import starting, store
 from ropewalk.lab.building import model_of
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import as_csv, compare, table
+from ropewalk.lab.comparing.checks import check
+from ropewalk.lab.comparing.plan import plan
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import Batch
 from ropewalk.lab.dense.base import resolution_of
@@ -373,7 +375,7 @@ def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"data": "nowhere"}, "maps must lie in a folder with images/ and maps/, .* but nowhere has none of these"),
+        ({"data": "nowhere"}, "needs data in a folder .* as the recipes .* penn-fudan-maps take, got 'nowhere'"),
         ({"batch": 40}, "a batch must be no larger than the data, got a batch of 40 and 13 to train on"),
         ({"patch": 7}, "the patch must divide the sides of the images, got a patch of 7 and images of 24 × 40"),
         ({"size": (24, 40, 8)}, r"size must be one number or 2, got \(24, 40, 8\)"),
@@ -392,6 +394,13 @@ def test_what_cannot_be_trained_is_refused_before_anything_is(scenes, tmp_path, 
     with pytest.raises(Refusal, match=words):
         compare([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_batches_may_be_odd(scenes, tmp_path):
+    config = small(scenes, batch=3)
+    check(plan(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
+    task = task_of(config, "cpu")
+    assert [len(some.images) for some in task.batches(0, 0, 1)] == [3] * task.steps
 
 
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path):

@@ -108,7 +108,7 @@ def _check_things(configs: Mapping[str, Config], config: Config, processes: int)
 
     with _reading(config):
         scenes, size = scenes_of(config), size_of(config)
-        epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes)
+        epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes, pairs=False)
     images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
     none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -134,7 +134,7 @@ def _check_numbers(config: Config, data: Data, processes: int) -> None:
     if not data.counts["validation"]:
         raise Refusal(f"there must be a validation set, got none of {data}; raise validation, which is {config.validation}")
     with refusing():
-        epoch_order(count, config.batch, seed=config.seed, epoch=0, world=processes)
+        epoch_order(count, config.batch, seed=config.seed, epoch=0, world=processes, pairs=config.task is None)
 
 
 def _augmented(config: Config, data: Data) -> Tensor:

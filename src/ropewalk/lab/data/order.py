@@ -10,16 +10,21 @@ SHUFFLE = 1001
 """The stream of draws that orders an epoch; those of augmentation are others."""
 
 
-def epoch_order(count: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> list[Tensor]:
+def epoch_order(
+    count: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1, pairs: bool = True
+) -> list[Tensor]:
     """The shuffled order of an epoch: of each batch of exactly `batch` samples, the share of one of `world` processes.
 
     What is left over at the end of an epoch is dropped. A share is a run of the batch of even length, so that neighbours
-    (2i, 2i + 1), which mixup pairs, stay together: side by side, the shares of all processes are the batch of one.
+    (2i, 2i + 1), which mixup pairs, stay together: side by side, the shares of all processes are the batch of one. Without
+    `pairs` a share may have any length.
     """
     batch, world = positive("batch", batch), positive("world", world)
     _check_rank(rank, world)
-    if batch % (2 * world):
+    if pairs and batch % (2 * world):
         raise ValueError(f"batch must be a multiple of 2 · world, so that shares are even, got {batch} and {world}")
+    if batch % world:
+        raise ValueError(f"batch must be a multiple of world, so that shares are equal, got {batch} and {world}")
     if count < batch:
         raise ValueError(f"batch must be at most the number of samples, got {batch} and {count}")
     order = by_draw(torch.arange(count), seed=seed, epoch=epoch, stream=SHUFFLE)

@@ -55,7 +55,7 @@ class Detecting:
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Seen]:
         """One process's share of each batch of an epoch."""
         config, count = self.config, self.scenes.counts["train"]
-        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
+        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world, pairs=False)
         return (seen.to(self.device) for seen in self.views.read([(epoch, places.tolist()) for places in order]))
 
     def loss(self, model: nn.Module, batch: Seen, *, epoch: int, step: int, rank: int) -> Tensor:

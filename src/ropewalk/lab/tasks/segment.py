@@ -43,7 +43,7 @@ class Segmenting:
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Batch]:
         """One process's share of each batch of an epoch."""
         count, config = self.data.counts["train"], self.config
-        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
+        order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world, pairs=False)
         return self.data.batches("train", order, epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
