@@ -18,6 +18,7 @@ from ropewalk.lab.probes import patterns, probe, restored
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
 from ropewalk.lab.report.commands import command
+from ropewalk.lab.report.settings import applies
 from ropewalk.lab.store import Run
 from ropewalk.lab.train import train
 
@@ -110,6 +111,13 @@ def test_an_encoding_that_was_trained_on_maps_can_be_looked_at(compared, capsys)
     assert not model.training
     assert cli.main(["theory", str(run.path)]) == 0
     assert "mixed" in capsys.readouterr().out
+
+
+def test_settings_of_classes_are_not_said_of_maps(compared):
+    shared = runs_of(compared)[0].config.document()
+    assert not any(applies(name, shared) for name in ("loss", "mixup", "cutmix"))
+    assert all(applies(name, shared) for name in ("smoothing", "strength", "perturb", "task"))
+    assert applies("mixup", shared | {"task": None})
 
 
 def test_a_line_trains_a_run_again(compared):

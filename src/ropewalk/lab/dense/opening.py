@@ -19,8 +19,6 @@ OPERATIONS = ("flip", "crop", "jitter")
 STRENGTHS = ("scale", "brightness", "contrast", "saturation")
 LARGEST = 16
 """The largest factor by which a view may be scaled."""
-WITHOUT = ("model", "loss", "mixup", "cutmix")
-"""Settings that maps have no use for."""
 
 
 def open_maps(config: Config) -> Maps:
@@ -47,7 +45,7 @@ def colours_of(config: Config) -> Augment:
 
 def check_settings(config: Config) -> None:
     """Refuse settings that maps have no use for."""
-    check(config, without=WITHOUT, ways=OPERATIONS)
+    check(config, OPERATIONS)
     if strange := sorted(set(config.strength) - set(STRENGTHS)):
         raise ValueError(f"strength takes {', '.join(STRENGTHS)} for {config.task}, got {', '.join(strange)}")
     colours_of(config)

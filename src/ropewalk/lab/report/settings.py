@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.lab.config import LATER
+from ropewalk.lab.dense.settings import WITHOUT
 from ropewalk.lab.report.elements import Html, joined, table, tag
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.reading import Found
 from ropewalk.lab.report.words import counted, setting
-from ropewalk.lab.tasks.detect import WITHOUT
 from ropewalk.lab.tasks.text import VISUAL
 
 AREAS = {
@@ -47,12 +47,12 @@ def held_equal(group: Group) -> Html:
 
 def applies(name: str, settings: Mapping[str, Any]) -> bool:
     """Whether a setting says something: those of images do not where there is text, nor those of text where it is none, nor
-    those of classes where boxes are found."""
+    those of classes where boxes or maps are found."""
     if settings.get("length") is not None and name in (*VISUAL, *AREAS["Augmentation"], "patch", "validation"):
         return False
     if settings.get("model") is not None and name in THEIRS:
         return False
-    if settings.get("task") in ("detect", "masks") and name in WITHOUT:
+    if name in WITHOUT.get(settings.get("task") or "", ()):
         return False
     return name not in LATER or settings[name] is not None
 

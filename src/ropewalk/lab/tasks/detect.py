@@ -26,8 +26,6 @@ from ropewalk.lab.draws import seed_of
 from ropewalk.lab.evaluate import normalised
 from ropewalk.lab.patching import square
 
-WITHOUT = ("model", "loss", "smoothing", "strength", "mixup", "cutmix", "perturb", "shift", "rescale", "per_sample")
-"""Settings that detection has no use for."""
 WAYS, CLOSER = ("flip", "crop"), 1.5
 """How views may be cut at random, and how much smaller than the largest they are at most."""
 SHOWN = 4
@@ -128,7 +126,7 @@ def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Ori
 
 def scenes_of(config: Config) -> Scenes:
     """The images of a run, if its settings are of boxes and it can be trained on them and judged by them."""
-    check(config, without=WITHOUT, ways=WAYS)
+    check(config, WAYS)
     masks = config.task == "masks"
     scenes = open_scenes(config.data, validation=config.validation, fraction=config.fraction, masks=masks)
     if scenes.counts["train"] < config.batch:
