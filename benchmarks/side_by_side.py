@@ -4,7 +4,7 @@ python benchmarks/side_by_side.py --path results/side-by-side-h200.json
 
 Each is a process of its own with the tiny model of CIFAR-100, compiled, on made-up images, with its share of the processors
 and with folders of its own for what compilers keep. All compile at first; then one trains, then two, and so on, while the
-others wait.
+others wait. If one fails, the others are ended, and so is the measurement, in words.
 """
 
 import dataclasses
@@ -12,8 +12,10 @@ import datetime
 import json
 import multiprocessing
 import os
+import queue
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ CLASSES = 100
 
 def worker(number: int, most: int, epochs: int, given: dict[str, Any], data: str, gate: Any, times: Any) -> None:
     """One training: it compiles, then takes part in every round that has room for it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=Path(data).parent) as folder:
         share = str(max(1, (os.cpu_count() or 1) // most))
         os.environ |= {"OMP_NUM_THREADS": share, "TORCHINDUCTOR_COMPILE_THREADS": share}
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
@@ -54,18 +56,35 @@ def measured(most: int, epochs: int, given: dict[str, Any], images: int) -> list
     """A row for each number of trainings: seconds an epoch in each of them, the slowest, and of all together."""
     spawn = multiprocessing.get_context("spawn")
     gate, times = spawn.Barrier(most), spawn.Queue()
+    found: dict[int, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = made_up(Path(folder) / "made-up.npz", images)
         members = [spawn.Process(target=worker, args=(i, most, epochs, given, data, gate, times)) for i in range(most)]
         for each in members:
             each.start()
-        found: dict[int, list[float]] = {}
-        for _ in range(most * (most + 1) // 2):
-            count, seconds = times.get(timeout=900)
-            found.setdefault(count, []).append(seconds / epochs)
-        for each in members:
-            each.join()
+        try:
+            for count, seconds in gathered(most * (most + 1) // 2, members, times):
+                found.setdefault(count, []).append(seconds / epochs)
+        except BaseException:
+            for each in members:
+                each.terminate()
+            raise
+        finally:
+            for each in members:
+                each.join()
     return [{"trainings": count, "each": max(own), "together": max(own) / count} for count, own in sorted(found.items())]
+
+
+def gathered(count: int, members: Sequence[Any], times: Any) -> list[tuple[int, float]]:
+    """So many times of the members, if none of them fails."""
+    found: list[tuple[int, float]] = []
+    while len(found) < count:
+        try:
+            found.append(times.get(timeout=1))
+        except queue.Empty:
+            if codes := [each.exitcode for each in members if each.exitcode]:
+                raise SystemExit(f"one of {len(members)} trainings ended with the code {codes[0]}: see above") from None
+    return found
 
 
 def made_up(path: Path, images: int) -> str:
