@@ -7,11 +7,12 @@ import pytest
 import torch
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.roi_heads import project_masks_on_boxes
 from torchvision.ops import MultiScaleRoIAlign, roi_align
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.sight import looked_at
-from ropewalk.lab.dense.places import Anchors, Pooler, suited
+from ropewalk.lab.dense.places import Anchors, Pooler, halfway, suited
 from ropewalk.lab.dense.pyramid import Norm, Pyramid, strides
 from ropewalk.lab.dense.sizes import brought_back
 from ropewalk.lab.tasks.detect import detector_of
@@ -138,6 +139,33 @@ def things(masks=True):
 
 def nothing():
     return {name: value[:0] for name, value in things().items()}
+
+
+def edges(mask, box, cells=28):
+    """Where a thing begins along x and y in what torchvision compares an outline with, in cells of its box."""
+    target = project_masks_on_boxes(mask[None].float(), torch.tensor([box]), torch.tensor([0]), cells)[0].double()
+    return [cells - target[-2].sum().item(), cells - target[:, -2].sum().item()]
+
+
+def test_outlines_are_learned_where_they_lie():
+    """A thing that fills the lower right part of its box, which ends in the middle of cells or at the border of the image."""
+    mask = torch.zeros(60, 40)
+    mask[23:, 20:] = 1
+    for box in ([10.0, 10.0, 30.0, 50.0], [5.5, 3.25, 37.0, 55.5], [0.0, 0.0, 40.0, 60.0]):
+        wanted = [28 * (20 - box[0]) / (box[2] - box[0]), 28 * (23 - box[1]) / (box[3] - box[1])]
+        assert edges(halfway(mask[None])[0], box) == pytest.approx(wanted, abs=0.05)
+    assert edges(mask, [10.0, 10.0, 30.0, 50.0]) == pytest.approx([14 - 0.7, 9.1 - 0.35], abs=0.15)  # half a pixel off
+    assert halfway(torch.zeros(0, 3, 5, dtype=torch.uint8)).shape == (0, 4, 6)
+
+
+def test_a_detector_compares_outlines_with_masks_where_they_lie(monkeypatch):
+    seen = []
+    monkeypatch.setattr("torchvision.models.detection.roi_heads.maskrcnn_loss", lambda logits, boxes, masks, *_: (
+        seen.extend(masks) or logits.sum()))  # fmt: skip
+    mask = torch.zeros(1, 32, 48, dtype=torch.uint8)
+    mask[:, 8:, 11:] = 1
+    detector_of(SMALL, (32, 48), 2)(torch.randn(1, 3, 32, 48), [things() | {"masks": mask}])
+    assert edges(seen[0][0], [1.0, 2.0, 41.0, 30.0]) == pytest.approx([28 * 10 / 40, 6.0], abs=0.05)
 
 
 def test_a_detector_learns_from_images_with_and_without_things():

@@ -18,7 +18,7 @@ from torchvision.models.detection.roi_heads import RoIHeads  # type: ignore[impo
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead  # type: ignore[import-untyped]
 
 from ropewalk.lab.dense.base import Dense
-from ropewalk.lab.dense.places import Anchors, Pooler
+from ropewalk.lab.dense.places import Anchors, Pooler, halfway
 from ropewalk.lab.dense.pyramid import Pyramid, strides
 from ropewalk.models import ViT
 
@@ -70,10 +70,15 @@ class Detector(Dense):
         self.rpn.train(), self.roi_heads.train()
         try:
             proposals, first = self.rpn(ImageList(images, sizes), maps, targets)
-            _, second = self.roi_heads(maps, proposals, sizes, targets)
+            _, second = self.roi_heads(maps, proposals, sizes, [_placed(each) for each in targets])
         finally:
             self.rpn.train(training), self.roi_heads.train(training)
         return torch.stack([*first.values(), *second.values()]).sum()
+
+
+def _placed(things: Things) -> Things:
+    """With masks, if there are any, that torchvision reads where they lie."""
+    return things | {"masks": halfway(things["masks"])} if "masks" in things else things
 
 
 def proposing(levels: Sequence[int], channels: int) -> nn.Module:
