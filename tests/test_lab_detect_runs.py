@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import warnings
 from dataclasses import replace
 
@@ -143,6 +144,15 @@ def test_what_cannot_be_trained_is_refused_before(street, tmp_path, given, words
     with pytest.raises(Refusal, match=words):
         check(plan([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding))
     assert not any(tmp_path.iterdir())
+
+
+def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
+    config = replace(settings(street), task="detect")
+    with pytest.raises(Refusal, match=r"judged by pycocotools: pip install 'ropewalk\[dense\]'"):
+        check(plan(["none"], config, tmp_path, seeds=[0], baseline="none"))
+    with pytest.raises(ValueError, match="judged by pycocotools"):
+        task_of(config, "cpu")
 
 
 def test_what_can_be_trained_is_not_refused(street, tmp_path):

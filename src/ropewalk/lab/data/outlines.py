@@ -12,11 +12,11 @@ Entry = dict[str, Any]
 
 
 def coder() -> Any:
-    """pycocotools' coder of masks, or what to do about its absence."""
+    """pycocotools' coder of masks, if it is installed."""
     try:
         import pycocotools.mask  # type: ignore[import-untyped]
     except ImportError as error:
-        raise ImportError("boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]'") from error
+        raise ValueError(f"boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
     return pycocotools.mask
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import epoch_order
 from ropewalk.lab.data.order import spread
+from ropewalk.lab.data.outlines import coder
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, Scenes, open_scenes
 from ropewalk.lab.data.sight import View, looked_at
@@ -129,6 +130,7 @@ def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Ori
 def scenes_of(config: Config) -> Scenes:
     """The images of a run, if its settings are of boxes and it can be trained on them and judged by them."""
     check(config, without=WITHOUT, ways=WAYS)
+    coder()  # without which nothing can be judged
     masks = config.task == "masks"
     scenes = open_scenes(config.data, validation=config.validation, fraction=config.fraction, masks=masks)
     if scenes.counts["train"] < config.batch:
