@@ -170,6 +170,62 @@ def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
         open_scenes(str(folder), **WAYS)
 
 
+@pytest.mark.parametrize(
+    ("where", "change", "words"),
+    [
+        ("annotations", {"bbox": None}, "annotation 2 must have bbox, four numbers, got None"),
+        ("annotations", {"bbox": ...}, "annotation 2 must have bbox, four numbers, got none"),
+        ("annotations", {"bbox": [1, 2, 3]}, r"annotation 2 must have bbox, four numbers, got \[1, 2, 3\]"),
+        ("annotations", {"bbox": ["a", 1, 2, 3]}, r"bbox, four numbers, got \['a', 1, 2, 3\]"),
+        ("annotations", {"bbox": [0, 0, float("nan"), 3]}, r"bbox, four numbers, got \[0, 0, nan, 3\]"),
+        ("annotations", {"area": None}, "annotation 2 must have area, a number, got None"),
+        ("annotations", {"image_id": ...}, "annotation 2 must have image_id, a number or a name, got none"),
+        ("annotations", {"category_id": [3]}, r"annotation 2 must have category_id, .*, got \[3\]"),
+        ("annotations", {"iscrowd": "no"}, "annotation 2 must have iscrowd, 0 or 1, got 'no'"),
+        ("annotations", {"segmentation": ...}, "annotation 2 must have segmentation, polygons .* got none"),
+        ("annotations", {"segmentation": []}, r"annotation 2 must have segmentation, polygons .* got \[\]"),
+        ("annotations", {"segmentation": [[1, 2, 3, 4]]}, r"segmentation, polygons .* got \[\[1, 2, 3, 4\]\]"),
+        ("annotations", {"segmentation": {"counts": 3, "size": [40, 56]}}, "or run lengths, got {'counts': 3"),
+        ("annotations", {"id": ..., "bbox": ...}, "annotation 0 of its list must have bbox"),
+        ("images", {"width": ...}, "image 101 must have width, a whole number of pixels, got none"),
+        ("images", {"width": "56"}, "image 101 must have width, a whole number of pixels, got '56'"),
+        ("images", {"height": 0}, "image 101 must have height, a whole number of pixels, got 0"),
+        ("images", {"file_name": None}, "image 101 must have file_name, a name, got None"),
+        ("categories", {"name": ...}, "category 3 must have name, a name, got none"),
+        ("categories", {"id": "three"}, "category 'three' must have id, a whole number, got 'three'"),
+        ("annotations", None, "annotation 0 of its list must be an object, got None"),
+    ],
+)
+def test_entries_of_coco_that_do_not_say_enough_are_named(tmp_path, where, change, words):
+    one = {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [entry(2, 101, (0, 0, 9, 9))]}
+    path = paint_coco(tmp_path, one) / "annotations" / "instances_val2017.json"
+    held = json.loads(path.read_text())
+    if change is None:
+        held[where][0] = None
+    else:
+        changed = held[where][0] | change
+        held[where][0] = {name: value for name, value in changed.items() if value is not ...}
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}: .*{words}"):
+        open_scenes(str(tmp_path), **WAYS)
+
+
+def test_entries_of_coco_may_say_less_where_less_is_asked_for(tmp_path):
+    thing = {"id": 2, "image_id": 101, "category_id": 3, "bbox": [1, 2, 5, 8.5]}
+    paint_coco(tmp_path, {"train": [entry(1, 1, (0, 0, 9, 9), segmentation=[])], "val": [thing]})
+    scenes = open_scenes(str(tmp_path), **(WAYS | {"masks": False}))
+    scene = scenes.read("test", 0)
+    assert scene.areas.tolist() == [5 * 8.5]
+    assert scene.crowd.tolist() == [False]
+
+
+def test_an_outline_that_cannot_be_read_is_named(tmp_path):
+    torn = entry(2, 101, (0, 0, 9, 9), segmentation={"counts": [3, 4], "size": [3, 5]})
+    paint_coco(tmp_path, {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [torn]})
+    with pytest.raises(ValueError, match=r"the outline of annotation 2 in .*000101.png cannot be read"):
+        open_scenes(str(tmp_path), **WAYS).read("test", 0)
+
+
 def blank(rows=60, columns=90, box=(20, 30, 50, 42)):
     """A black image with one white thing."""
     image = torch.zeros(3, rows, columns, dtype=torch.uint8)

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
+from ropewalk.lab.data.entries import IMAGE, KIND, OUTLINED, THING, Entry, check
 from ropewalk.lab.data.outlines import outlined
 from ropewalk.lab.data.scenes import SEED, Scene, Scenes, opened, some_of, stacked
 from ropewalk.lab.data.split import VALIDATION, held_out
-
-Entry = dict[str, Any]
 
 
 class Coco(Scenes):
@@ -26,7 +25,7 @@ class Coco(Scenes):
     def __init__(self, folder: Path, *, validation: float, fraction: float, masks: bool) -> None:
         self.name, self.masks, self.left_out = folder.name, masks, 0
         files = {part: _file(folder, part) for part in ("train", "val")}
-        held = {part: _read(path) for part, path in files.items()}
+        held = {part: _read(path, masks) for part, path in files.items()}
         kinds = _kinds(held, files)
         self.classes, self.labels = [*kinds.values()], {number: i for i, number in enumerate(kinds, start=1)}
         self.images: list[tuple[Path, Entry, list[Entry]]] = []
@@ -109,7 +108,8 @@ def _file(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path, masks: bool) -> Entry:
+    """What a file says, if it says what it must."""
     try:
         held = json.loads(path.read_text())
         missing = [name for name in ("images", "annotations", "categories") if not isinstance(held.get(name), list)]
@@ -117,6 +117,9 @@ def _read(path: Path) -> Entry:
         raise ValueError(f"{path} cannot be read as annotations of COCO: {error}") from error
     if missing:
         raise ValueError(f"{path} must have lists of images, annotations and categories, got no {', '.join(missing)}")
+    check(path, "image", held["images"], IMAGE)
+    check(path, "category", held["categories"], KIND)
+    check(path, "annotation", held["annotations"], OUTLINED if masks else THING)
     return held
 
 

@@ -27,7 +27,8 @@ def outlined(path: Path, image: Entry, entries: list[Entry]) -> Tensor:
         try:
             mask.copy_(torch.from_numpy(decoded(entry["segmentation"], *mask.shape)))
         except Exception as error:
-            raise ValueError(f"an outline of {path} cannot be read: {type(error).__name__}: {error}") from error
+            told = f"the outline of annotation {entry.get('id')!r} in {path}"
+            raise ValueError(f"{told} cannot be read: {type(error).__name__}: {error}") from error
     return out
 
 
