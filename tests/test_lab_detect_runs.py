@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 import warnings
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.comparing.checks import check
@@ -153,6 +155,67 @@ def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
         check(plan(["none"], config, tmp_path, seeds=[0], baseline="none"))
     with pytest.raises(ValueError, match="judged by pycocotools"):
         task_of(config, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda path: path.unlink(), r"val2017/000102.png cannot be read as an image"),
+        (lambda path: path.write_bytes(b"no image"), r"val2017/000102.png cannot be read as an image"),
+        (lambda path: Image.new("RGB", (40, 56)).save(path), r"000102.png must be of 40 × 56 pixels, .*, got 56 × 40"),
+    ],
+)
+def test_a_test_image_that_is_not_what_is_said_is_found_before_training(tmp_path, how, words):
+    things = {"train": [entry(1, i, (5, 5, 20, 20)) for i in range(1, 9)], "val": [entry(20, 101, (5, 5, 20, 20))]}
+    folder = paint_coco(tmp_path / "data", things)
+    compared = plan(["none"], replace(settings(folder), validation=0.2), tmp_path / "runs", seeds=[0], baseline="none")
+    check(compared)
+    how(folder / "val2017" / "000102.png")
+    with pytest.raises(Refusal, match=words):
+        check(compared)
+
+
+def test_an_outline_of_another_size_is_found_before_training(tmp_path):
+    things = {"train": [entry(1, i, (5, 5, 20, 20)) for i in range(1, 9)]}
+    things["val"] = [entry(20, 101, (5, 5, 20, 20), segmentation={"counts": [7, 8], "size": [3, 5]})]
+    config = replace(settings(paint_coco(tmp_path / "data", things)), validation=0.2)
+    with pytest.raises(Refusal, match=r"the outline of annotation 20 in .*000101.png must be of 40 × 56 pixels.*got 3 × 5"):
+        check(plan(["none"], config, tmp_path / "runs", seeds=[0], baseline="none"))
+    check(plan(["none"], replace(config, task="detect"), tmp_path / "runs", seeds=[0], baseline="none"))
+
+
+def test_a_mask_of_a_pedestrian_of_another_size_is_found_before_training(tmp_path):
+    folder = paint_pedestrians(tmp_path / "street")
+    Image.new("L", (3, 5), 1).save(folder / "PedMasks" / "Ped00001_mask.png")
+    with pytest.raises(Refusal, match=r"must have one size, got 36 × 48 and 3 × 5 pixels of .*Ped00001.png"):
+        check(plan(["none"], settings(folder), tmp_path / "runs", seeds=[0], baseline="none"))
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_file_that_breaks_costs_no_training(done, street, tmp_path, part):
+    """The last validation or the test fails; once the file is mended, nothing is trained again, and all is as it were."""
+    folder = tmp_path / "street"
+    shutil.copytree(street, folder)
+    config = replace(settings(folder, encoding="mixed"), every=2)
+    task = task_of(config, "cpu")
+    path = task.scenes.files[task.scenes.index[part][0]][0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=f"{path.name} cannot be read as an image.*keeps the state of epoch 2"):
+        train(config, tmp_path / "runs")
+    path.write_bytes(whole)
+    seen = []
+    run = train(config, tmp_path / "runs", watch=seen.append)
+    assert seen == []
+    assert {n: v for n, v in run.result().items() if n != "seconds"} == {
+        n: v for n, v in done[1].result().items() if n != "seconds"
+    }
+    (record,) = run.metrics()
+    assert record.keys() == done[1].metrics()[-1].keys()
+    assert {n: v for n, v in record.items() if n != "seconds"} == {
+        n: v for n, v in done[1].metrics()[-1].items() if n != "seconds"
+    }
+    assert "unjudged" not in run.load()[1]
 
 
 def test_what_can_be_trained_is_not_refused(street, tmp_path):

@@ -9,6 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Trainer:
         self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.unjudged: dict[str, Any] | None = None
         self.kept, self.writing = time.monotonic(), 0.0
 
     def _averaged(self) -> AveragedModel | None:
@@ -94,13 +96,35 @@ class Trainer:
     def go(self) -> None:
         """All epochs that are left, then the test set."""
         self.resume()
-        while self.epoch < self.config.epochs:
-            record = self.one_epoch()
-            if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
-                record |= self.validated()
-                self.keep(record)
-            self.watch(record)
-        self.finish()
+        with self.telling():
+            if self.unjudged is not None:
+                self.judge(self.unjudged)
+            while self.epoch < self.config.epochs:
+                record = self.one_epoch()
+                if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
+                    self.judge(record)
+                self.watch(record)
+            self.finish()
+
+    def judge(self, record: dict[str, Any]) -> None:
+        """Validate an epoch and write down what came. If files fail, its state is kept, and it is judged on resuming."""
+        try:
+            record |= self.validated()
+        except ValueError:
+            if self.accelerator.is_main_process:
+                self.save(unjudged=record)
+            raise
+        self.keep(record)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What is wrong with files costs no more than what came after the last state that was kept, and that is said."""
+        try:
+            yield
+        except ValueError as error:
+            held = self.run.load()
+            kept = f"{self.run.path} keeps the state of epoch {held[1]['epoch'] if held else 0}"
+            raise ValueError(f"{error}; {kept}, and the same command goes on from there") from error
 
     def validated(self) -> dict[str, float]:
         """Scores on the validation set, which are numbers."""
@@ -191,10 +215,11 @@ class Trainer:
                 self.save()
         self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
 
-    def save(self) -> None:
-        """Write the state, and remember how long that takes."""
+    def save(self, **more: Any) -> None:
+        """Write the state, and what else is to be known of it, and remember how long that takes."""
         begun = time.monotonic()
-        self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds, data=self.task.facts())
+        facts = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "data": self.task.facts()}
+        self.run.save(self.tensors(), **facts, **more)
         self.kept = time.monotonic()
         self.writing = self.kept - begun
 
@@ -238,8 +263,9 @@ class Trainer:
             state.setdefault(int(number), {})[rest] = value
         self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state})
         self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
+        self.unjudged = facts.get("unjudged")
         if self.accelerator.is_main_process:
-            self.run.cut(self.step)
+            self.run.cut(self.step if self.unjudged is None else self.step - 1)
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""

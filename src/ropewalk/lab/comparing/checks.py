@@ -108,6 +108,7 @@ def _check_things(configs: Mapping[str, Config], config: Config, processes: int)
 
     with _reading(config):
         size, scenes = size_of(config), scenes_of(config)
+        scenes.look()
         epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes)
     images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
     none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}

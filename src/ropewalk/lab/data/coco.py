@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ropewalk.lab.data.entries import IMAGE, KIND, OUTLINED, THING, Entry, check
+from ropewalk.lab.data.maps.pairs import begun
 from ropewalk.lab.data.outlines import outlined
 from ropewalk.lab.data.scenes import SEED, Scene, Scenes, opened, some_of, stacked
 from ropewalk.lab.data.split import VALIDATION, held_out
@@ -60,9 +61,7 @@ class Coco(Scenes):
         """An image with the things in it."""
         path, said, entries = self.images[number]
         image = opened(path)
-        if image.shape[-2:] != (said["height"], said["width"]):
-            came = f"{image.shape[-2]} × {image.shape[-1]}"
-            raise ValueError(f"{path} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
+        _check_sides(path, said, *image.shape[-2:])
         boxes = stacked([box for entry in entries if (box := _inside(entry["bbox"], said))])
         labels = torch.tensor([self.labels[entry["category_id"]] for entry in entries], dtype=torch.int64)
         crowd = torch.tensor([bool(entry.get("iscrowd", 0)) for entry in entries], dtype=torch.bool)
@@ -71,10 +70,25 @@ class Coco(Scenes):
         masks = outlined(path, said, entries) if self.masks else None
         return Scene(image, boxes, labels, crowd, torch.tensor(areas, dtype=torch.float32), masks)
 
+    def look_at(self, number: int) -> None:
+        """An image of the size that its entry says, and outlines of that size where they say one."""
+        path, said, entries = self.images[number]
+        with begun(path) as image:
+            _check_sides(path, said, image.height, image.width)
+        for entry in entries if self.masks else ():
+            if isinstance(outline := entry["segmentation"], dict):
+                _check_sides(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
+
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""
         entries = (entry for number in self.index[part].tolist() for entry in self.images[number][2])
         return sum(not entry.get("iscrowd", 0) for entry in entries)
+
+
+def _check_sides(what: Path | str, said: Entry, *sides: int) -> None:
+    if sides != (said["height"], said["width"]):
+        came = " × ".join(map(str, sides))
+        raise ValueError(f"{what} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
 
 
 def _check_apart(images: list[tuple[Path, Entry, list[Entry]]]) -> None:
