@@ -19,6 +19,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.dense.base import resolution_of
 from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of
 from ropewalk.lab.dense.precision import precisions
+from ropewalk.lab.diagnosis import undropped
 from ropewalk.lab.probes import names_of, probe, restored
 from ropewalk.lab.report import report
 from ropewalk.lab.starting import begin
@@ -89,6 +90,44 @@ def test_a_run_that_was_killed_goes_on_bit_by_bit(done, street, tmp_path):
         n: v for n, v in old.result().items() if n != "seconds"
     }
     assert all(torch.equal(value, new.judged()[0][name]) for name, value in old.judged()[0].items())
+
+
+@pytest.mark.parametrize("task", ["detect", "segment"])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_compiler_that_is_wrong_in_training_is_told_of(street, tmp_path, monkeypatch, task, wrong):
+    """With drop-path and dropout, which must not count; validation and test are computed once when training is done."""
+
+    def backend(graph, inputs):
+        def run(*given):
+            out = graph(*given)
+            return [each * (1.3 if wrong and each.is_floating_point() else 1.0) for each in out]
+
+        return run
+
+    compiled, seen = torch.compile, []
+    monkeypatch.setattr(torch, "compile", lambda given, **options: compiled(given, backend=backend, dynamic=False))
+    scores = type(task_of(replace(settings(street), task=task), "cpu")).scores
+    owner = "ropewalk.lab.tasks.detect.Detecting" if task == "detect" else "ropewalk.lab.tasks.segment.Segmenting"
+    monkeypatch.setattr(f"{owner}.scores", lambda own, model, split, process: (
+        seen.append(split) or scores(own, model, split, process)))  # fmt: skip
+    config = replace(settings(street, encoding="mixed", drop_path=0.5, dropout=0.25), task=task, epochs=1, compile=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run = train(config, tmp_path)
+    assert any("not to be trusted" in str(each.message) for each in told) is wrong
+    assert seen == ["validation", "test", "validation"]
+    assert run.result()["step"] == 3
+
+
+def test_what_is_not_dropped_for_a_while_is_dropped_again():
+    model = detector_of(replace(settings("", encoding="mixed", drop_path=0.4), depth=3), (32, 40), 1).train()
+    before = [block.keep.item() for block in model.backbone.blocks]
+    images = torch.randn(3, 3, 32, 40)
+    with undropped(model.backbone), torch.no_grad():
+        assert model.training
+        for one, other in zip(model.looked(images), model.eval().looked(images), strict=True):
+            assert torch.equal(one, other)
+    assert [block.keep.item() for block in model.backbone.blocks] == before == pytest.approx([1.0, 0.8, 0.6])
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):

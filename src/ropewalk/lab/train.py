@@ -22,7 +22,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import same
-from ropewalk.lab.diagnosis import broken, doubt, looking, uncompiled
+from ropewalk.lab.dense.base import Dense
+from ropewalk.lab.diagnosis import broken, doubt, doubt_maps, looking, uncompiled
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
@@ -269,16 +270,27 @@ class Trainer:
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
-        compiled = self.validated()["validation_loss"] if self.config.compile else None
+        judged = self.config.compile and not isinstance(self.plain, Dense)  # whose evaluation is never compiled
+        compiled = self.validated()["validation_loss"] if judged else None
         with uncompiled(self.plain):
             result = named("test", self.scores("test")) | self.validated()
         if compiled is not None:
             doubt(compiled, result["validation_loss"])
+        elif self.config.compile:
+            self.doubt()
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
             self.draw()
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+    def doubt(self) -> None:
+        """Warn if a dense model was compiled wrongly: it is shown noise that is normalised, as its images are."""
+        if isinstance(self.plain, Dense):
+            share = self.config.batch // self.accelerator.num_processes
+            images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
+            with self.accelerator.autocast():
+                doubt_maps(self.plain, images)
 
     def draw(self) -> None:
         """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""

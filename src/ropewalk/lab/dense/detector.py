@@ -46,6 +46,10 @@ class Detector(Dense):
         """The maps of all levels."""
         return self.pyramid(self.backbone.maps(images, resolution=self.resolution))
 
+    def looked(self, images: Tensor) -> list[Tensor]:
+        """The maps of all levels, by what is compiled."""
+        return self._levels(self, images)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile what makes the maps of training, whose images have one size. At evaluation, where sizes differ, nothing is
         compiled."""
@@ -53,7 +57,7 @@ class Detector(Dense):
 
     def forward(self, images: Tensor, targets: Sequence[Things] | None = None) -> Any:
         """The sum of the losses, or what is found where there are no targets."""
-        maps = self._levels(self, images) if self.training else self.levels(images)
+        maps = self.looked(images) if self.training else self.levels(images)
         with torch.autocast(images.device.type, enabled=False):
             named = {str(i): level.float() for i, level in enumerate(maps)}
             sizes = [tuple(images.shape[-2:])] * len(images)
