@@ -2,7 +2,8 @@
 
 Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
 was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
-give those of one, to rounding, if nothing is dropped: dropout and drop-path draw in each process for itself.
+give those of one, to rounding, if nothing is dropped and nothing sampled: dropout and drop-path draw in each process for
+itself, and so does what samples boxes to learn from, in the tasks detect and masks.
 """
 
 import math
