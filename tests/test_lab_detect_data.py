@@ -12,7 +12,7 @@ from ropewalk.lab.data.maps import Maps
 from ropewalk.lab.data.pennfudan import split
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, open_scenes
-from ropewalk.lab.data.sight import Drawn, View, part_of
+from ropewalk.lab.data.sight import Drawn, View, looked_at, part_of
 from ropewalk.lab.data.views import Views, Whole, cut, together, view
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from scenes import entry, paint_coco, paint_pedestrians
@@ -80,7 +80,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         scenes.scene(2)
     part = next(part for part, index in scenes.index.items() if 2 in index)
     with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
-        list(Reader(Whole(scenes, part), 0, part).read([scenes.index[part].tolist().index(2)]))
+        list(Reader(Whole(scenes, part, (16, 16), 8), 0, part).read([scenes.index[part].tolist().index(2)]))
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read as an image"):
@@ -306,6 +306,21 @@ def test_workers_read_what_is_read_without_them(tmp_path):
         assert torch.equal(a.images, b.images)
         assert a.counts == b.counts
         assert all(torch.equal(a.things[name], b.things[name]) for name in a.things)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_that_are_judged_are_resized_where_they_are_read(tmp_path, workers):
+    scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
+    (judged,) = Reader(Whole(scenes, "test", (24, 32), 8), workers, "test", lasting=False).read([1])
+    scene = scenes.read("test", 1)
+    assert judged.whole.dtype == torch.uint8
+    assert tuple(judged.whole.shape[1:]) == looked_at(scene.sides, (24, 32), 8) != scene.sides
+    means = [torch.tensor([image.double().mean(dim=(1, 2)).tolist()]) for image in (judged.whole, scene.image)]
+    torch.testing.assert_close(*means, rtol=0, atol=2.0)
+    image, things = view(scene, (24, 32))
+    assert torch.equal(judged.middle.images[0], image)
+    assert torch.equal(judged.middle.targets[0]["masks"], things["masks"])
+    assert torch.equal(judged.scene.image, scene.image)
 
 
 def found(boxes, scores, label=1, masks=None):

@@ -148,11 +148,11 @@ def test_the_average_of_weights_is_what_is_judged(street, tmp_path):
 
 def test_the_validation_loss_does_not_depend_on_what_was_drawn_before(street):
     task = task_of(settings(street), "cpu")
-    scene = task.scenes.read("test", 0)
+    (judged,) = task.whole["test"].read([0])
     torch.manual_seed(5)
-    first = task._lost(task.model.eval(), scene, 0)
+    first = task._lost(task.model.eval(), judged, 0)
     torch.manual_seed(6)
-    assert task._lost(task.model, scene, 0) == first
+    assert task._lost(task.model, judged, 0) == first
 
 
 def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
