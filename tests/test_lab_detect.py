@@ -7,12 +7,13 @@ import pytest
 import torch
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.image_list import ImageList
-from torchvision.ops import MultiScaleRoIAlign, roi_align
+from torchvision.models.detection.roi_heads import project_masks_on_boxes
+from torchvision.ops import MultiScaleRoIAlign, box_iou, roi_align
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.sight import looked_at
-from ropewalk.lab.dense.places import Anchors, Pooler, suited
-from ropewalk.lab.dense.pyramid import Norm, Pyramid, strides
+from ropewalk.lab.dense.places import Anchors, Pooler, halfway, suited
+from ropewalk.lab.dense.pyramid import Norm, Pyramid, coarser, strides
 from ropewalk.lab.dense.sizes import brought_back
 from ropewalk.lab.tasks.detect import detector_of
 
@@ -87,6 +88,28 @@ def test_anchors_stand_around_the_centres_of_places():
     assert (boxes[0][:45] - theirs).abs().min() > 7  # theirs stand around the corners
 
 
+def test_large_things_have_anchors_of_their_own():
+    """Patches of 16 in a view of 704 × 512 pixels, and someone who fills it: one anchor at least is like that."""
+    model = detector_of(replace(SMALL, patch=16, size=(704, 512), task="detect"), (704, 512), 2)
+    seen = []
+    model.rpn.anchor_generator.register_forward_hook(lambda module, given, out: seen.append((given[1], out[0])))
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, 3, 704, 512))
+    ((levels, anchors),) = seen
+    assert [tuple(level.shape[2:]) for level in levels] == [(176, 128), (88, 64), (44, 32), (22, 16), (11, 8)]
+    assert len(anchors) == 3 * sum(level.shape[2] * level.shape[3] for level in levels)
+    person = torch.tensor([[100.0, 30.0, 430.0, 690.0]])
+    assert box_iou(person, anchors).max() > 0.7
+    assert box_iou(person, anchors[: -3 * 11 * 8]).max() < 0.4  # without the last level
+
+
+def test_a_coarser_level_has_the_largest_of_four_places():
+    level = torch.randperm(15, generator=torch.Generator().manual_seed(0)).double().view(1, 1, 3, 5)
+    wanted = [[level[0, 0, i : i + 2, j : j + 2].max() for j in (0, 2, 4)] for i in (0, 2)]
+    assert torch.equal(coarser(level), torch.tensor(wanted, dtype=torch.float64)[None, None])
+    assert coarser(level[..., :1, :1]).shape == (1, 1, 1, 1)
+
+
 def test_levels_of_a_pyramid_cover_the_image_whatever_its_grid():
     pyramid = Pyramid(24)
     shapes = [tuple(level.shape) for level in pyramid(torch.randn(2, 24, 3, 5))]
@@ -138,6 +161,33 @@ def things(masks=True):
 
 def nothing():
     return {name: value[:0] for name, value in things().items()}
+
+
+def edges(mask, box, cells=28):
+    """Where a thing begins along x and y in what torchvision compares an outline with, in cells of its box."""
+    target = project_masks_on_boxes(mask[None].float(), torch.tensor([box]), torch.tensor([0]), cells)[0].double()
+    return [cells - target[-2].sum().item(), cells - target[:, -2].sum().item()]
+
+
+def test_outlines_are_learned_where_they_lie():
+    """A thing that fills the lower right part of its box, which ends inside of cells or at the border of the image."""
+    mask = torch.zeros(60, 40)
+    mask[23:, 20:] = 1
+    for box in ([10.0, 10.0, 30.0, 50.0], [5.5, 3.25, 37.0, 55.5], [0.0, 0.0, 40.0, 60.0]):
+        wanted = [28 * (20 - box[0]) / (box[2] - box[0]), 28 * (23 - box[1]) / (box[3] - box[1])]
+        assert edges(halfway(mask[None])[0], box) == pytest.approx(wanted, abs=0.05)
+    assert edges(mask, [10.0, 10.0, 30.0, 50.0]) == pytest.approx([14 - 0.7, 9.1 - 0.35], abs=0.15)  # half a pixel off
+    assert halfway(torch.zeros(0, 3, 5, dtype=torch.uint8)).shape == (0, 4, 6)
+
+
+def test_a_detector_compares_outlines_with_masks_where_they_lie(monkeypatch):
+    seen = []
+    monkeypatch.setattr("torchvision.models.detection.roi_heads.maskrcnn_loss", lambda logits, boxes, masks, *_: (
+        seen.extend(masks) or logits.sum()))  # fmt: skip
+    mask = torch.zeros(1, 32, 48, dtype=torch.uint8)
+    mask[:, 8:, 11:] = 1
+    detector_of(SMALL, (32, 48), 2)(torch.randn(1, 3, 32, 48), [things() | {"masks": mask}])
+    assert edges(seen[0][0], [1.0, 2.0, 41.0, 30.0]) == pytest.approx([28 * 10 / 40, 6.0], abs=0.05)
 
 
 def test_a_detector_learns_from_images_with_and_without_things():

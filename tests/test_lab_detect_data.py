@@ -12,7 +12,7 @@ from ropewalk.lab.data.maps import Maps
 from ropewalk.lab.data.pennfudan import split
 from ropewalk.lab.data.reader import Reader
 from ropewalk.lab.data.scenes import Scene, open_scenes
-from ropewalk.lab.data.sight import Drawn, View, part_of
+from ropewalk.lab.data.sight import Drawn, View, looked_at, part_of
 from ropewalk.lab.data.views import Views, Whole, cut, together, view
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from scenes import entry, paint_coco, paint_pedestrians
@@ -83,7 +83,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         scenes.scene(4)
     part = next(part for part, index in scenes.index.items() if 2 in index)
     with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
-        list(Reader(Whole(scenes, part), 0, part).read([scenes.index[part].tolist().index(2)]))
+        list(Reader(Whole(scenes, part, (16, 16), 8), 0, part).read([scenes.index[part].tolist().index(2)]))
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read as an image"):
@@ -173,6 +173,62 @@ def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
         open_scenes(str(folder), **WAYS)
 
 
+@pytest.mark.parametrize(
+    ("where", "change", "words"),
+    [
+        ("annotations", {"bbox": None}, "annotation 2 must have bbox, four numbers, got None"),
+        ("annotations", {"bbox": ...}, "annotation 2 must have bbox, four numbers, got none"),
+        ("annotations", {"bbox": [1, 2, 3]}, r"annotation 2 must have bbox, four numbers, got \[1, 2, 3\]"),
+        ("annotations", {"bbox": ["a", 1, 2, 3]}, r"bbox, four numbers, got \['a', 1, 2, 3\]"),
+        ("annotations", {"bbox": [0, 0, float("nan"), 3]}, r"bbox, four numbers, got \[0, 0, nan, 3\]"),
+        ("annotations", {"area": None}, "annotation 2 must have area, a number, got None"),
+        ("annotations", {"image_id": ...}, "annotation 2 must have image_id, a number or a name, got none"),
+        ("annotations", {"category_id": [3]}, r"annotation 2 must have category_id, .*, got \[3\]"),
+        ("annotations", {"iscrowd": "no"}, "annotation 2 must have iscrowd, 0 or 1, got 'no'"),
+        ("annotations", {"segmentation": ...}, "annotation 2 must have segmentation, polygons .* got none"),
+        ("annotations", {"segmentation": []}, r"annotation 2 must have segmentation, polygons .* got \[\]"),
+        ("annotations", {"segmentation": [[1, 2, 3, 4]]}, r"segmentation, polygons .* got \[\[1, 2, 3, 4\]\]"),
+        ("annotations", {"segmentation": {"counts": 3, "size": [40, 56]}}, "or run lengths, got {'counts': 3"),
+        ("annotations", {"id": ..., "bbox": ...}, "annotation 0 of its list must have bbox"),
+        ("images", {"width": ...}, "image 101 must have width, a whole number of pixels, got none"),
+        ("images", {"width": "56"}, "image 101 must have width, a whole number of pixels, got '56'"),
+        ("images", {"height": 0}, "image 101 must have height, a whole number of pixels, got 0"),
+        ("images", {"file_name": None}, "image 101 must have file_name, a name, got None"),
+        ("categories", {"name": ...}, "category 3 must have name, a name, got none"),
+        ("categories", {"id": "three"}, "category 'three' must have id, a whole number, got 'three'"),
+        ("annotations", None, "annotation 0 of its list must be an object, got None"),
+    ],
+)
+def test_entries_of_coco_that_do_not_say_enough_are_named(tmp_path, where, change, words):
+    one = {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [entry(2, 101, (0, 0, 9, 9))]}
+    path = paint_coco(tmp_path, one) / "annotations" / "instances_val2017.json"
+    held = json.loads(path.read_text())
+    if change is None:
+        held[where][0] = None
+    else:
+        changed = held[where][0] | change
+        held[where][0] = {name: value for name, value in changed.items() if value is not ...}
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}: .*{words}"):
+        open_scenes(str(tmp_path), **WAYS)
+
+
+def test_entries_of_coco_may_say_less_where_less_is_asked_for(tmp_path):
+    thing = {"id": 2, "image_id": 101, "category_id": 3, "bbox": [1, 2, 5, 8.5]}
+    paint_coco(tmp_path, {"train": [entry(1, 1, (0, 0, 9, 9), segmentation=[])], "val": [thing]})
+    scenes = open_scenes(str(tmp_path), **(WAYS | {"masks": False}))
+    scene = scenes.read("test", 0)
+    assert scene.areas.tolist() == [5 * 8.5]
+    assert scene.crowd.tolist() == [False]
+
+
+def test_an_outline_that_cannot_be_read_is_named(tmp_path):
+    torn = entry(2, 101, (0, 0, 9, 9), segmentation={"counts": [3, 4], "size": [3, 5]})
+    paint_coco(tmp_path, {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [torn]})
+    with pytest.raises(ValueError, match=r"the outline of annotation 2 in .*000101.png cannot be read"):
+        open_scenes(str(tmp_path), **WAYS).read("test", 0)
+
+
 def blank(rows=60, columns=90, box=(20, 30, 50, 42)):
     """A black image with one white thing."""
     image = torch.zeros(3, rows, columns, dtype=torch.uint8)
@@ -253,6 +309,21 @@ def test_workers_read_what_is_read_without_them(tmp_path):
         assert torch.equal(a.images, b.images)
         assert a.counts == b.counts
         assert all(torch.equal(a.things[name], b.things[name]) for name in a.things)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_that_are_judged_are_resized_where_they_are_read(tmp_path, workers):
+    scenes = open_scenes(str(paint_pedestrians(tmp_path)), **WAYS)
+    (judged,) = Reader(Whole(scenes, "test", (24, 32), 8), workers, "test", lasting=False).read([1])
+    scene = scenes.read("test", 1)
+    assert judged.whole.dtype == torch.uint8
+    assert tuple(judged.whole.shape[1:]) == looked_at(scene.sides, (24, 32), 8) != scene.sides
+    means = [torch.tensor([image.double().mean(dim=(1, 2)).tolist()]) for image in (judged.whole, scene.image)]
+    torch.testing.assert_close(*means, rtol=0, atol=2.0)
+    image, things = view(scene, (24, 32))
+    assert torch.equal(judged.middle.images[0], image)
+    assert torch.equal(judged.middle.targets[0]["masks"], things["masks"])
+    assert torch.equal(judged.scene.image, scene.image)
 
 
 def found(boxes, scores, label=1, masks=None):

@@ -2,12 +2,15 @@
 
 import json
 import math
+import shutil
+import sys
 import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.comparing.checks import check
@@ -16,6 +19,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.dense.base import resolution_of
 from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of
 from ropewalk.lab.dense.precision import precisions
+from ropewalk.lab.diagnosis import undropped
 from ropewalk.lab.probes import names_of, probe, restored
 from ropewalk.lab.report import report
 from ropewalk.lab.starting import begin
@@ -88,6 +92,44 @@ def test_a_run_that_was_killed_goes_on_bit_by_bit(done, street, tmp_path):
     assert all(torch.equal(value, new.judged()[0][name]) for name, value in old.judged()[0].items())
 
 
+@pytest.mark.parametrize("task", ["detect", "segment"])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_compiler_that_is_wrong_in_training_is_told_of(street, tmp_path, monkeypatch, task, wrong):
+    """With drop-path and dropout, which must not count; validation and test are computed once when training is done."""
+
+    def backend(graph, inputs):
+        def run(*given):
+            out = graph(*given)
+            return [each * (1.3 if wrong and each.is_floating_point() else 1.0) for each in out]
+
+        return run
+
+    compiled, seen = torch.compile, []
+    monkeypatch.setattr(torch, "compile", lambda given, **options: compiled(given, backend=backend, dynamic=False))
+    scores = type(task_of(replace(settings(street), task=task), "cpu")).scores
+    owner = "ropewalk.lab.tasks.detect.Detecting" if task == "detect" else "ropewalk.lab.tasks.segment.Segmenting"
+    monkeypatch.setattr(f"{owner}.scores", lambda own, model, split, process: (
+        seen.append(split) or scores(own, model, split, process)))  # fmt: skip
+    config = replace(settings(street, encoding="mixed", drop_path=0.5, dropout=0.25), task=task, epochs=1, compile=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run = train(config, tmp_path)
+    assert any("not to be trusted" in str(each.message) for each in told) is wrong
+    assert seen == ["validation", "test", "validation"]
+    assert run.result()["step"] == 3
+
+
+def test_what_is_not_dropped_for_a_while_is_dropped_again():
+    model = detector_of(replace(settings("", encoding="mixed", drop_path=0.4), depth=3), (32, 40), 1).train()
+    before = [block.keep.item() for block in model.backbone.blocks]
+    images = torch.randn(3, 3, 32, 40)
+    with undropped(model.backbone), torch.no_grad():
+        assert model.training
+        for one, other in zip(model.looked(images), model.eval().looked(images), strict=True):
+            assert torch.equal(one, other)
+    assert [block.keep.item() for block in model.backbone.blocks] == before == pytest.approx([1.0, 0.8, 0.6])
+
+
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
     monkeypatch.setattr("ropewalk.lab.dense.picture.picture", lambda shown: 1 / 0)
     with pytest.warns(UserWarning, match=r"the result is kept, but predictions.png could not be drawn: division by zero"):
@@ -106,11 +148,11 @@ def test_the_average_of_weights_is_what_is_judged(street, tmp_path):
 
 def test_the_validation_loss_does_not_depend_on_what_was_drawn_before(street):
     task = task_of(settings(street), "cpu")
-    scene = task.scenes.read("test", 0)
+    (judged,) = task.whole["test"].read([0])
     torch.manual_seed(5)
-    first = task._lost(task.model.eval(), scene, 0)
+    first = task._lost(task.model.eval(), judged, 0)
     torch.manual_seed(6)
-    assert task._lost(task.model, scene, 0) == first
+    assert task._lost(task.model, judged, 0) == first
 
 
 def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
@@ -144,6 +186,77 @@ def test_what_cannot_be_trained_is_refused_before(street, tmp_path, given, words
     with pytest.raises(Refusal, match=words):
         check(plan([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding))
     assert not any(tmp_path.iterdir())
+
+
+def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
+    config = replace(settings(street), task="detect")
+    with pytest.raises(Refusal, match=r"judged by pycocotools: pip install 'ropewalk\[dense\]'"):
+        check(plan(["none"], config, tmp_path, seeds=[0], baseline="none"))
+    with pytest.raises(ValueError, match="judged by pycocotools"):
+        task_of(config, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda path: path.unlink(), r"val2017/000102.png cannot be read as an image"),
+        (lambda path: path.write_bytes(b"no image"), r"val2017/000102.png cannot be read as an image"),
+        (lambda path: Image.new("RGB", (40, 56)).save(path), r"000102.png must be of 40 × 56 pixels, .*, got 56 × 40"),
+        (lambda path: Image.new("I;16", (56, 40)).save(path), r"000102.png cannot be read as an image: .*got the mode I"),
+    ],
+)
+def test_a_test_image_that_is_not_what_is_said_is_found_before_training(tmp_path, how, words):
+    things = {"train": [entry(1, i, (5, 5, 20, 20)) for i in range(1, 9)], "val": [entry(20, 101, (5, 5, 20, 20))]}
+    folder = paint_coco(tmp_path / "data", things)
+    compared = plan(["none"], replace(settings(folder), validation=0.2), tmp_path / "runs", seeds=[0], baseline="none")
+    check(compared)
+    how(folder / "val2017" / "000102.png")
+    with pytest.raises(Refusal, match=words):
+        check(compared)
+
+
+def test_an_outline_of_another_size_is_found_before_training(tmp_path):
+    things = {"train": [entry(1, i, (5, 5, 20, 20)) for i in range(1, 9)]}
+    things["val"] = [entry(20, 101, (5, 5, 20, 20), segmentation={"counts": [7, 8], "size": [3, 5]})]
+    config = replace(settings(paint_coco(tmp_path / "data", things)), validation=0.2)
+    with pytest.raises(Refusal, match=r"the outline of annotation 20 in .*000101.png must be of 40 × 56 pixels.*got 3 × 5"):
+        check(plan(["none"], config, tmp_path / "runs", seeds=[0], baseline="none"))
+    check(plan(["none"], replace(config, task="detect"), tmp_path / "runs", seeds=[0], baseline="none"))
+
+
+def test_a_mask_of_a_pedestrian_of_another_size_is_found_before_training(tmp_path):
+    folder = paint_pedestrians(tmp_path / "street")
+    Image.new("L", (3, 5), 1).save(folder / "PedMasks" / "Ped00001_mask.png")
+    with pytest.raises(Refusal, match=r"must have one size, got 36 × 48 and 3 × 5 pixels of .*Ped00001.png"):
+        check(plan(["none"], settings(folder), tmp_path / "runs", seeds=[0], baseline="none"))
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_file_that_breaks_costs_no_training(done, street, tmp_path, part):
+    """The last validation or the test fails; once the file is mended, nothing is trained again, and all is as it were."""
+    folder = tmp_path / "street"
+    shutil.copytree(street, folder)
+    config = replace(settings(folder, encoding="mixed"), every=2)
+    task = task_of(config, "cpu")
+    path = task.scenes.files[task.scenes.index[part][0]][0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=f"{path.name} cannot be read as an image.*keeps the state of epoch 2"):
+        train(config, tmp_path / "runs")
+    path.write_bytes(whole)
+    seen = []
+    run = train(config, tmp_path / "runs", watch=seen.append)
+    assert seen == []
+    assert {n: v for n, v in run.result().items() if n != "seconds"} == {
+        n: v for n, v in done[1].result().items() if n != "seconds"
+    }
+    (record,) = run.metrics()
+    assert record.keys() == done[1].metrics()[-1].keys()
+    assert {n: v for n, v in record.items() if n != "seconds"} == {
+        n: v for n, v in done[1].metrics()[-1].items() if n != "seconds"
+    }
+    assert "unjudged" not in run.load()[1]
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -411,6 +411,22 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("names", [None, "ground\nred\nblue\n"])
+def test_test_maps_are_read_before_anything_is_trained(tmp_path, names):
+    path = maps.folder(tmp_path / "scenes", {"train": 5, "val": 2, "test": 2})
+    if names is not None:
+        (path / "classes.txt").write_text(names)
+    file = path / "maps" / "test" / "01.png"
+    whole = file.read_bytes()
+    maps.save(file, np.full((64, 41), 3, dtype=np.uint8))
+    with pytest.raises(Refusal, match=r"test/01\.png must have class numbers from 0 to 2, or 255, got 3"):
+        compare(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
+    file.write_bytes(whole[:-30])
+    with pytest.raises(Refusal, match=r"test/01\.png cannot be read as an image"):
+        compare(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_without_what_validates_there_is_no_run(tmp_path):
     path = maps.folder(tmp_path / "scenes", {"train": 5, "val": 2})
     with pytest.raises(ValueError, match="a run needs a validation set, got none"):

@@ -1,11 +1,19 @@
 """Where a model goes wrong: which layer gives the first number that is not finite, and whether it is the compiler."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from ropewalk.lab.dense.base import Dense
+from ropewalk.models import ViT
+from ropewalk.models.vit import Block
+
+FAR = 0.1
+"""How far a compiled model may be from the same uncompiled: rounding to bfloat16 is worth a tenth of that."""
 
 
 @contextmanager
@@ -48,3 +56,44 @@ def doubt(compiled: float, plain: float) -> None:
     if abs(compiled - plain) > 0.02 * max(plain, 0.1):
         told = f"compiled, the model had a validation loss of {compiled:.4f}, and uncompiled of {plain:.4f}"
         warnings.warn(f"{told}: the result is the latter, and scores of epochs are not to be trusted", stacklevel=2)
+
+
+def doubt_maps(model: Dense, images: Tensor) -> None:
+    """Warn if what is compiled of a dense model, that is all but its evaluation, is far from the same uncompiled."""
+    if (share := apart(model, images)) > FAR:
+        told = f"compiled, what the model makes of images is {share:.0%} off what it makes of them uncompiled"
+        warnings.warn(f"{told}: it was trained by that, and its result is not to be trusted", stacklevel=2)
+
+
+def apart(model: Dense, images: Tensor) -> float:
+    """The difference of what is compiled from the same uncompiled, in shares of the latter. Nothing is dropped.
+
+    Forward and backward go as in training, so that nothing is compiled anew.
+    """
+    model.train()
+    with undropped(model.backbone):
+        found = model.looked(images)
+        torch.autograd.grad(_total(found), list(model.parameters()), allow_unused=True)
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            wanted = model.looked(images)
+        lost = [one.detach().float() - other.float() for one, other in zip(found, wanted, strict=True)]
+    return float((_total(map(torch.square, lost)) / _total(each.float().square() for each in wanted)).sqrt())
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack([part.float().sum() for part in parts]).sum()
+
+
+@contextmanager
+def undropped(model: ViT) -> Iterator[None]:
+    """A ViT that is trained drops nothing, for a while. What drop-path keeps is data to the compiler, and dropout is not."""
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    if model.dropout.p:
+        model.eval()
+    for block in blocks:
+        block.keep.fill_(1)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            block.keep.fill_(1 - block.drop_path)

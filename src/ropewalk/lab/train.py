@@ -2,13 +2,15 @@
 
 Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
 was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
-give those of one, to rounding, if nothing is dropped: dropout and drop-path draw in each process for itself.
+give those of one, to rounding, if nothing is dropped and nothing sampled: dropout and drop-path draw in each process for
+itself, and so does what samples boxes to learn from, in the tasks detect and masks.
 """
 
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import same
-from ropewalk.lab.diagnosis import broken, doubt, looking, uncompiled
+from ropewalk.lab.dense.base import Dense
+from ropewalk.lab.diagnosis import broken, doubt, doubt_maps, looking, uncompiled
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
@@ -78,6 +81,7 @@ class Trainer:
         self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.unjudged: dict[str, Any] | None = None
         self.kept, self.writing = time.monotonic(), 0.0
 
     def _averaged(self) -> AveragedModel | None:
@@ -94,13 +98,35 @@ class Trainer:
     def go(self) -> None:
         """All epochs that are left, then the test set."""
         self.resume()
-        while self.epoch < self.config.epochs:
-            record = self.one_epoch()
-            if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
-                record |= self.validated()
-                self.keep(record)
-            self.watch(record)
-        self.finish()
+        with self.telling():
+            if self.unjudged is not None:
+                self.judge(self.unjudged)
+            while self.epoch < self.config.epochs:
+                record = self.one_epoch()
+                if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
+                    self.judge(record)
+                self.watch(record)
+            self.finish()
+
+    def judge(self, record: dict[str, Any]) -> None:
+        """Validate an epoch and write down what came. If files fail, its state is kept, and it is judged on resuming."""
+        try:
+            record |= self.validated()
+        except ValueError:
+            if self.accelerator.is_main_process:
+                self.save(unjudged=record)
+            raise
+        self.keep(record)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What is wrong with files costs no more than what came after the last state that was kept, and that is said."""
+        try:
+            yield
+        except ValueError as error:
+            held = self.run.load()
+            kept = f"{self.run.path} keeps the state of epoch {held[1]['epoch'] if held else 0}"
+            raise ValueError(f"{error}; {kept}, and the same command goes on from there") from error
 
     def validated(self) -> dict[str, float]:
         """Scores on the validation set, which are numbers."""
@@ -191,10 +217,11 @@ class Trainer:
                 self.save()
         self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
 
-    def save(self) -> None:
-        """Write the state, and remember how long that takes."""
+    def save(self, **more: Any) -> None:
+        """Write the state, and what else is to be known of it, and remember how long that takes."""
         begun = time.monotonic()
-        self.run.save(self.tensors(), epoch=self.epoch, step=self.step, seconds=self.seconds, data=self.task.facts())
+        facts = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "data": self.task.facts()}
+        self.run.save(self.tensors(), **facts, **more)
         self.kept = time.monotonic()
         self.writing = self.kept - begun
 
@@ -238,21 +265,33 @@ class Trainer:
             state.setdefault(int(number), {})[rest] = value
         self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state})
         self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
+        self.unjudged = facts.get("unjudged")
         if self.accelerator.is_main_process:
-            self.run.cut(self.step)
+            self.run.cut(self.step if self.unjudged is None else self.step - 1)
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
-        compiled = self.validated()["validation_loss"] if self.config.compile else None
+        judged = self.config.compile and not isinstance(self.plain, Dense)  # whose evaluation is never compiled
+        compiled = self.validated()["validation_loss"] if judged else None
         with uncompiled(self.plain):
             result = named("test", self.scores("test")) | self.validated()
         if compiled is not None:
             doubt(compiled, result["validation_loss"])
+        elif self.config.compile:
+            self.doubt()
         count = sum(weight.numel() for weight in self.plain.parameters())
         own = sum(weight.numel() for weight in self.plain.encoding.parameters())
         if self.accelerator.is_main_process:
             self.draw()
             self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+    def doubt(self) -> None:
+        """Warn if a dense model was compiled wrongly: it is shown noise that is normalised, as its images are."""
+        if isinstance(self.plain, Dense):
+            share = self.config.batch // self.accelerator.num_processes
+            images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
+            with self.accelerator.autocast():
+                doubt_maps(self.plain, images)
 
     def draw(self) -> None:
         """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""

@@ -2,7 +2,7 @@
 
 Numbers that do not fit each other are told in words. Then each encoding goes through the model once, in one block, with two
 empty images that were augmented as in training, or two empty texts; what it refuses there is refused here. Nothing is
-measured on the test set; where things are to be found, it is looked at whether it has some.
+measured on the test set; where boxes or maps are to be found, its files are looked at.
 """
 
 from collections.abc import Iterator, Mapping
@@ -108,6 +108,7 @@ def _check_things(configs: Mapping[str, Config], config: Config, processes: int)
 
     with _reading(config):
         scenes, size = scenes_of(config), size_of(config)
+        scenes.look()
         epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes, pairs=False)
     images, none = torch.zeros(SAMPLES, 3, *size), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
     none |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from ropewalk.lab.data.entries import IMAGE, KIND, OUTLINED, THING, Entry, check
+from ropewalk.lab.data.maps.pairs import begun
 from ropewalk.lab.data.outlines import outlined
+from ropewalk.lab.data.rgb import lazy
 from ropewalk.lab.data.scenes import SEED, Scene, Scenes, opened, some_of, stacked
 from ropewalk.lab.data.split import VALIDATION, held_out
-
-Entry = dict[str, Any]
 
 
 class Coco(Scenes):
@@ -26,7 +27,7 @@ class Coco(Scenes):
     def __init__(self, folder: Path, *, validation: float, fraction: float, masks: bool) -> None:
         self.name, self.masks, self.left_out = folder.name, masks, 0
         files = {part: _file(folder, part) for part in ("train", "val")}
-        held = {part: _read(path) for part, path in files.items()}
+        held = {part: _read(path, masks) for part, path in files.items()}
         kinds = _kinds(held, files)
         self.classes, self.labels = [*kinds.values()], {number: i for i, number in enumerate(kinds, start=1)}
         self.images: list[tuple[Path, Entry, list[Entry]]] = []
@@ -61,9 +62,7 @@ class Coco(Scenes):
         """An image with the things in it."""
         path, said, entries = self.images[number]
         image = opened(path)
-        if image.shape[-2:] != (said["height"], said["width"]):
-            came = f"{image.shape[-2]} × {image.shape[-1]}"
-            raise ValueError(f"{path} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
+        _check_sides(path, said, *image.shape[-2:])
         boxes = stacked([box for entry in entries if (box := _inside(entry["bbox"], said))])
         labels = torch.tensor([self.labels[entry["category_id"]] for entry in entries], dtype=torch.int64)
         crowd = torch.tensor([bool(entry.get("iscrowd", 0)) for entry in entries], dtype=torch.bool)
@@ -72,10 +71,25 @@ class Coco(Scenes):
         masks = outlined(path, said, entries) if self.masks else None
         return Scene(image, boxes, labels, crowd, torch.tensor(areas, dtype=torch.float32), masks)
 
+    def look_at(self, number: int) -> None:
+        """An image of the size that its entry says, and outlines of that size where they say one."""
+        path, said, entries = self.images[number]
+        with begun(path, lazy) as image:
+            _check_sides(path, said, image.height, image.width)
+        for entry in entries if self.masks else ():
+            if isinstance(outline := entry["segmentation"], dict):
+                _check_sides(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
+
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""
         entries = (entry for number in self.index[part].tolist() for entry in self.images[number][2])
         return sum(not entry.get("iscrowd", 0) for entry in entries)
+
+
+def _check_sides(what: Path | str, said: Entry, *sides: int) -> None:
+    if sides != (said["height"], said["width"]):
+        came = " × ".join(map(str, sides))
+        raise ValueError(f"{what} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
 
 
 def _check_apart(images: list[tuple[Path, Entry, list[Entry]]]) -> None:
@@ -109,7 +123,8 @@ def _file(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path, masks: bool) -> Entry:
+    """What a file says, if it says what it must."""
     try:
         held = json.loads(path.read_text())
         missing = [name for name in ("images", "annotations", "categories") if not isinstance(held.get(name), list)]
@@ -117,6 +132,9 @@ def _read(path: Path) -> Entry:
         raise ValueError(f"{path} cannot be read as annotations of COCO: {error}") from error
     if missing:
         raise ValueError(f"{path} must have lists of images, annotations and categories, got no {', '.join(missing)}")
+    check(path, "image", held["images"], IMAGE)
+    check(path, "category", held["categories"], KIND)
+    check(path, "annotation", held["annotations"], OUTLINED if masks else THING)
     return held
 
 

@@ -12,11 +12,11 @@ Entry = dict[str, Any]
 
 
 def coder() -> Any:
-    """pycocotools' coder of masks, or what to do about its absence."""
+    """pycocotools' coder of masks, if it is installed."""
     try:
         import pycocotools.mask  # type: ignore[import-untyped]
     except ImportError as error:
-        raise ImportError("boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]'") from error
+        raise ValueError(f"boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
     return pycocotools.mask
 
 
@@ -27,7 +27,8 @@ def outlined(path: Path, image: Entry, entries: list[Entry]) -> Tensor:
         try:
             mask.copy_(torch.from_numpy(decoded(entry["segmentation"], *mask.shape)))
         except Exception as error:
-            raise ValueError(f"an outline of {path} cannot be read: {type(error).__name__}: {error}") from error
+            told = f"the outline of annotation {entry.get('id')!r} in {path}"
+            raise ValueError(f"{told} cannot be read: {type(error).__name__}: {error}") from error
     return out
 
 

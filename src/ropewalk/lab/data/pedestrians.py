@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import masks_to_boxes  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.maps.pairs import numbers_of
+from ropewalk.lab.data.maps.pairs import Pair, look, numbers_of
 from ropewalk.lab.data.pennfudan import files, split
 from ropewalk.lab.data.scenes import Scene, Scenes, opened, some_of
 
@@ -30,6 +30,10 @@ class Pedestrians(Scenes):
         boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])  # the last pixel is inside
         labels, crowd = torch.ones(count, dtype=torch.int64), torch.zeros(count, dtype=torch.bool)
         return Scene(image, boxes, labels, crowd, masks.flatten(1).sum(1).float(), masks if self.masks else None)
+
+    def look_at(self, number: int) -> None:
+        """An image and a mask of one size."""
+        look(Pair(*self.files[number]))
 
     def things(self, part: str) -> int:
         """Pedestrians of a part."""

@@ -13,7 +13,7 @@ DEEP = ("I", "F")
 """How the modes of such images begin: of whole numbers, and of fractions."""
 
 
-def begun(path: str | Path) -> Image.Image:
+def lazy(path: str | Path) -> Image.Image:
     """The image of a file, of which no pixel is read yet."""
     image = Image.open(path)
     if image.mode.startswith(DEEP):
@@ -24,5 +24,5 @@ def begun(path: str | Path) -> Image.Image:
 
 def rgb(path: str | Path) -> Image.Image:
     """The image of a file, in colours."""
-    with begun(path) as image:
+    with lazy(path) as image:
         return image.convert("RGB")

@@ -79,6 +79,15 @@ class Scenes(ABC):
     def scene(self, number: int) -> Scene:
         """An image, by its number among all."""
 
+    def look(self) -> None:
+        """Refuse files that are no images, or others than is said. It reads the beginning of every file, and no more."""
+        for number in torch.cat([*self.index.values()]).tolist():
+            self.look_at(number)
+
+    @abstractmethod
+    def look_at(self, number: int) -> None:
+        """Refuse an image, by its number among all, for what its file says at its beginning."""
+
     @abstractmethod
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""

@@ -4,6 +4,7 @@ is left, or less than 2 pixels along a side, are left out, and crowds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torchvision.transforms.v2 import functional as F  # type: ignore[import-unt
 
 from ropewalk.lab.data.crops import Box
 from ropewalk.lab.data.scenes import Scene, Scenes
-from ropewalk.lab.data.sight import Drawn, View, draw, part_of
+from ropewalk.lab.data.sight import Drawn, View, draw, looked_at, part_of
 
 LEAST, PIXELS = 0.1, 2.0
 """Of a thing that stays: the share of its box, and pixels along a side."""
@@ -72,17 +73,28 @@ class Views(Dataset[Seen | str]):
             return str(error)
 
 
-class Whole(Dataset[Scene | str]):
-    """Images of a part as they are; or words about a file that cannot be read. A key is a place."""
+class Judged(NamedTuple):
+    """An image that is judged: with its things, as it is; whole, at the size at which it is looked at; and its middle, at
+    that of training."""
 
-    def __init__(self, scenes: Scenes, part: str) -> None:
-        self.scenes, self.part = scenes, part
+    scene: Scene
+    whole: Tensor
+    middle: Seen
 
-    def __getitem__(self, place: int) -> Scene | str:
+
+class Whole(Dataset[Judged | str]):
+    """Images of a part; or words about a file that cannot be read. A key is a place."""
+
+    def __init__(self, scenes: Scenes, part: str, size: tuple[int, int], patch: int) -> None:
+        self.scenes, self.part, self.size, self.patch = scenes, part, size, patch
+
+    def __getitem__(self, place: int) -> Judged | str:
         try:
-            return self.scenes.read(self.part, place)
+            scene = self.scenes.read(self.part, place)
         except ValueError as error:
             return str(error)
+        sides = looked_at(scene.sides, self.size, self.patch)
+        return Judged(scene, F.resize(scene.image, list(sides), antialias=True), together([view(scene, self.size)]))
 
 
 def view(scene: Scene, size: tuple[int, int], drawn: Drawn = MIDDLE) -> tuple[Tensor, Things]:

@@ -1,7 +1,7 @@
 """What models of dense tasks have in common: a ViT without its head, and how they take images of other sizes."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ropewalk.encoding import Encoding
 from ropewalk.models import ViT
@@ -19,6 +19,10 @@ class Dense(nn.Module):
     def encoding(self) -> Encoding:
         """That of the ViT."""
         return self.backbone.encoding
+
+    def looked(self, images: Tensor) -> list[Tensor]:
+        """What it makes of images of the size of training before anything is found, by what is compiled, if it is."""
+        raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the ViT, norms and biases."""

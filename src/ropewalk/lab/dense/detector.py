@@ -18,8 +18,8 @@ from torchvision.models.detection.roi_heads import RoIHeads  # type: ignore[impo
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead  # type: ignore[import-untyped]
 
 from ropewalk.lab.dense.base import Dense
-from ropewalk.lab.dense.places import Anchors, Pooler
-from ropewalk.lab.dense.pyramid import Pyramid, strides
+from ropewalk.lab.dense.places import Anchors, Pooler, halfway
+from ropewalk.lab.dense.pyramid import Pyramid, coarser, strides
 from ropewalk.models import ViT
 
 CELLS, WIDER = 7, 4
@@ -46,6 +46,10 @@ class Detector(Dense):
         """The maps of all levels."""
         return self.pyramid(self.backbone.maps(images, resolution=self.resolution))
 
+    def looked(self, images: Tensor) -> list[Tensor]:
+        """The maps of all levels, by what is compiled."""
+        return self._levels(self, images)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile what makes the maps of training, whose images have one size. At evaluation, where sizes differ, nothing is
         compiled."""
@@ -53,14 +57,19 @@ class Detector(Dense):
 
     def forward(self, images: Tensor, targets: Sequence[Things] | None = None) -> Any:
         """The sum of the losses, or what is found where there are no targets."""
-        maps = self._levels(self, images) if self.training else self.levels(images)
+        maps = self.looked(images) if self.training else self.levels(images)
         with torch.autocast(images.device.type, enabled=False):
             named = {str(i): level.float() for i, level in enumerate(maps)}
             sizes = [tuple(images.shape[-2:])] * len(images)
             return self._found(images, named, sizes) if targets is None else self._lost(images, named, sizes, targets)
 
+    def _proposed(self, images: Tensor, maps: Things, sizes: list[Any], targets: Sequence[Things] | None = None) -> Any:
+        """Boxes in which something may be, and what is lost by them. For large things they have a level of their own."""
+        last = str(len(maps) - 1)
+        return self.rpn(ImageList(images, sizes), maps | {"coarser": coarser(maps[last])}, targets)
+
     def _found(self, images: Tensor, maps: Things, sizes: list[Any]) -> list[Things]:
-        proposals, _ = self.rpn(ImageList(images, sizes), maps)
+        proposals, _ = self._proposed(images, maps, sizes)
         found, _ = self.roi_heads(maps, proposals, sizes)
         return list(found)
 
@@ -69,16 +78,21 @@ class Detector(Dense):
         training = self.training
         self.rpn.train(), self.roi_heads.train()
         try:
-            proposals, first = self.rpn(ImageList(images, sizes), maps, targets)
-            _, second = self.roi_heads(maps, proposals, sizes, targets)
+            proposals, first = self._proposed(images, maps, sizes, targets)
+            _, second = self.roi_heads(maps, proposals, sizes, [_placed(each) for each in targets])
         finally:
             self.rpn.train(training), self.roi_heads.train(training)
         return torch.stack([*first.values(), *second.values()]).sum()
 
 
+def _placed(things: Things) -> Things:
+    """With masks, if there are any, that torchvision reads where they lie."""
+    return things | {"masks": halfway(things["masks"])} if "masks" in things else things
+
+
 def proposing(levels: Sequence[int], channels: int) -> nn.Module:
-    """Where something may be: torchvision's settings."""
-    anchors = Anchors(levels)
+    """Where something may be: torchvision's settings. It has one level more, twice as coarse as the last."""
+    anchors = Anchors((*levels, 2 * levels[-1]))
     counts = {"training": 2000, "testing": 1000}
     head = RPNHead(channels, anchors.num_anchors_per_location()[0])
     return RegionProposalNetwork(anchors, head, 0.7, 0.3, 256, 0.5, counts, counts, 0.7)

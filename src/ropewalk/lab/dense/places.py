@@ -1,12 +1,14 @@
 """Boxes on maps whose places have their centres half a stride inside: anchors to begin with, and what lies in a box.
 
-torchvision's own put the centre of place i at i·stride, which is half a place off for maps of patches.
+torchvision's own put the centre of place i at i·stride, which is half a place off for maps of patches, and half a pixel for
+masks.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
@@ -70,3 +72,13 @@ def suited(boxes: Tensor, strides: Sequence[int]) -> Tensor:
     sides = ((boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(1)).sqrt()
     level = torch.floor(torch.log2(sides / (FITS * strides[0])) + 1e-6)
     return level.clamp(0, len(strides) - 1).long()
+
+
+def halfway(masks: Tensor) -> Tensor:
+    """Masks (n rows columns) as what torchvision compares outlines with must have them: float (n, rows + 1, columns + 1).
+
+    It takes the centre of pixel i to be at i, and not at i + ½. So what it reads at i is the mean of the pixels that meet
+    there, and outlines are learned where they lie.
+    """
+    edged = F.pad(masks.float().unsqueeze(1), (1, 1, 1, 1), mode="replicate")
+    return F.avg_pool2d(edged, 2, stride=1).squeeze(1)

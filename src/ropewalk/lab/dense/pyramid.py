@@ -1,5 +1,6 @@
 """Maps of four sizes from the last map of a plain transformer: the simple feature pyramid of ViTDet (arXiv 2203.16527)."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 MOST = 256
@@ -32,6 +33,11 @@ class Pyramid(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return [level(x) for level in self.levels]
+
+
+def coarser(level: Tensor) -> Tensor:
+    """A map half as fine as the last level, where proposals begin with boxes twice as large: the largest of four places."""
+    return F.max_pool2d(level, 2, ceil_mode=True)
 
 
 class Norm(nn.LayerNorm):

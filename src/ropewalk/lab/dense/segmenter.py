@@ -73,6 +73,10 @@ class Segmenter(Dense):
         rows, columns = images.shape[2:] if size is None else size
         return F.interpolate(self.head(found).float(), (rows, columns), mode="bilinear", align_corners=False)
 
+    def looked(self, images: Tensor) -> list[Tensor]:
+        """The logits of images."""
+        return [self(images)]
+
     def with_encoding(self, encoding: Encoding) -> "Segmenter":
         """The same model, sharing all weights, with another encoding."""
         other = copy.copy(self)

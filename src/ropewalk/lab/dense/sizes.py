@@ -1,19 +1,12 @@
-"""An image at the size at which it is looked at, and the way back to its own."""
+"""The way back from the size at which an image is looked at to its own."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image  # type: ignore[import-untyped]
-from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
 Things = dict[str, Tensor]
-
-
-def resized(image: Tensor, size: Sequence[int]) -> Tensor:
-    """An image uint8 (3 rows columns) of another size, bilinear and antialiased."""
-    out: Tensor = F.resize(image, list(size), antialias=True)
-    return out
 
 
 def brought_back(found: Things, seen: Sequence[int], sides: Sequence[int]) -> Things:

@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from ropewalk.lab.config import Config
 from ropewalk.lab.data import epoch_order
 from ropewalk.lab.data.order import spread
+from ropewalk.lab.data.outlines import coder
 from ropewalk.lab.data.reader import Reader
-from ropewalk.lab.data.scenes import Scene, Scenes, open_scenes
-from ropewalk.lab.data.sight import View, looked_at
-from ropewalk.lab.data.views import Seen, Views, Whole, together, view
+from ropewalk.lab.data.scenes import Scenes, open_scenes
+from ropewalk.lab.data.sight import View
+from ropewalk.lab.data.views import Judged, Seen, Views, Whole
 from ropewalk.lab.dense.base import alone
 from ropewalk.lab.dense.detector import Detector, Things
 from ropewalk.lab.dense.origin import Origin, backbone_of, origin_of
 from ropewalk.lab.dense.precision import answer, precisions, truth
 from ropewalk.lab.dense.settings import check
-from ropewalk.lab.dense.sizes import brought_back, resized
+from ropewalk.lab.dense.sizes import brought_back
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.evaluate import normalised
 from ropewalk.lab.patching import square
@@ -45,8 +46,9 @@ class Detecting:
         way = View("crop" in config.augment, "flip" in config.augment, (1.0, CLOSER))
         views = Views(self.scenes, self.size, seed=config.seed, way=way)
         self.views: Reader[Seen] = Reader(views, config.workers, "train")
+        patch = square(config.patch)
         self.whole = {
-            part: Reader[Scene](Whole(self.scenes, part), config.workers, part, lasting=part != "test")
+            part: Reader[Judged](Whole(self.scenes, part, self.size, patch), config.workers, part, lasting=part != "test")
             for part in ("validation", "test")
         }
 
@@ -78,10 +80,10 @@ class Detecting:
         """Average precisions of images as they are, each by itself, and the mean loss of the middle of each."""
         own = alone(model).eval()
         truths, answers, lost = [], [], torch.zeros((), dtype=torch.float64)
-        for number, scene in self._scenes(split, accelerator.process_index, accelerator.num_processes):
-            lost += self._lost(own, scene, number)
-            truths.append(truth(scene, number))
-            answers += answer(self.found(own, scene), number)
+        for number, judged in self._judged(split, accelerator.process_index, accelerator.num_processes):
+            lost += self._lost(own, judged, number)
+            truths.append(truth(judged.scene, number))
+            answers += answer(self.found(own, judged), number)
         truths, answers = gather_object(truths), gather_object(answers)
         total = accelerator.reduce(lost.float().to(accelerator.device), "sum").item()
         kinds = ("box", "mask") if self.config.task == "masks" else ("box",)
@@ -90,22 +92,21 @@ class Detecting:
             scores |= precisions(truths, answers, len(self.scenes.classes), kind)
         return scores
 
-    def _scenes(self, split: str, rank: int, world: int) -> Iterator[tuple[int, Scene]]:
+    def _judged(self, split: str, rank: int, world: int) -> Iterator[tuple[int, Judged]]:
         """One process's share of the images of a part, with their numbers."""
         places = range(self.scenes.counts[split])[rank::world]
         return zip(places, self.whole[split].read(places), strict=True)
 
-    def found(self, model: nn.Module, scene: Scene) -> Things:
+    def found(self, model: nn.Module, judged: Judged) -> Things:
         """What a model finds in an image, in its own pixels."""
-        seen = looked_at(scene.sides, self.size, square(self.config.patch))
-        (found,) = model(self.normalised(resized(scene.image, seen)[None]))
-        return brought_back(found, seen, scene.sides)
+        (found,) = model(self.normalised(judged.whole[None]))
+        return brought_back(found, judged.whole.shape[-2:], judged.scene.sides)
 
     @torch.no_grad()
-    def _lost(self, model: nn.Module, scene: Scene, number: int) -> float:
+    def _lost(self, model: nn.Module, judged: Judged, number: int) -> float:
         """The loss of the middle of an image; what is sampled for it follows from its number."""
         torch.manual_seed(seed_of(number))
-        seen = together([view(scene, self.size)]).to(self.device)
+        seen = judged.middle.to(self.device)
         return float(model(self.normalised(seen.images), seen.targets))
 
     @torch.no_grad()
@@ -114,7 +115,7 @@ class Detecting:
         from ropewalk.lab.dense.picture import picture
 
         own, places = alone(model).eval(), spread(self.scenes.counts["test"], SHOWN)
-        return picture([(scene, self.found(own, scene)) for scene in self.whole["test"].read(places.tolist())])
+        return picture([(each.scene, self.found(own, each)) for each in self.whole["test"].read(places.tolist())])
 
 
 def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Origin | None = None) -> Detector:
@@ -127,6 +128,7 @@ def detector_of(config: Config, size: tuple[int, int], classes: int, origin: Ori
 def scenes_of(config: Config) -> Scenes:
     """The images of a run, if its settings are of boxes and it can be trained on them and judged by them."""
     check(config, WAYS)
+    coder()  # without which nothing can be judged
     masks = config.task == "masks"
     scenes = open_scenes(config.data, validation=config.validation, fraction=config.fraction, masks=masks)
     if scenes.counts["train"] < config.batch:

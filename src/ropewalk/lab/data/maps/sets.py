@@ -12,7 +12,7 @@ from torch import Tensor
 from ropewalk.lab.data.base import Batch
 from ropewalk.lab.data.loaded import Loaded
 from ropewalk.lab.data.maps.forms import Found, found
-from ropewalk.lab.data.maps.pairs import IGNORED, Pair, look, numbers_of
+from ropewalk.lab.data.maps.pairs import IGNORED, Pair, classified, look, numbers_of
 from ropewalk.lab.data.maps.views import Views, Wholes
 from ropewalk.lab.data.pixels import moments
 from ropewalk.lab.data.sight import View
@@ -56,7 +56,7 @@ class Maps(Loaded):
         index = {"train": train} | {split: torch.arange(len(own[split])) for split in readers}
         views = Views(own["train"], *about, view, seed)
         super().__init__({"train": views, **readers}, index, workers)
-        self.pairs = own
+        self.pairs, self.binary = own, files.binary
 
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -88,9 +88,14 @@ class Maps(Loaded):
         return super()._batches(split, order, epoch)
 
     def look(self) -> None:
-        """Refuse files that are no pair of an image and its map. It reads the beginning of every file, and no more."""
+        """Refuse files that are no pair of an image and its map, and test maps with numbers that are no class.
+
+        It reads the beginning of every file, and the maps of the test, which are not read before training is done.
+        """
         for pair in (pair for own in self.pairs.values() for pair in own):
             look(pair)
+        for pair in self.pairs["test"]:
+            classified(pair.map, len(self.classes), binary=self.binary)
 
 
 def _counted(files: Found) -> list[str]:
