@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.metric import metric_of
+from ropewalk.lab.metric import BOXES, Metric, metric_of
 from ropewalk.lab.probes.file import REFUSED, held
 from ropewalk.lab.store import Run, put, read
 from ropewalk.lab.studies.study import Study
@@ -28,12 +28,19 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
     if result is None:
         raise ValueError(f"only a run that is done has a line, and {run.path} has no result.json")
     head = {"part": part, "name": study.named(config), "encoding": encoding_of(run), "seed": config.seed}
-    key = f"validation_{metric_of(config.document()).key}"
-    curve = [each[key] for each in run.metrics() if key in each]
+    curves = {"curve": _curve(run, metric_of(config.document()))}
+    if config.task == "masks":
+        curves["box_curve"] = _curve(run, BOXES)
     left_out = (REFUSED,) if config.seed == 0 else (REFUSED, "waves")  # of one seed they fill a picture
     probes = {name: rows for name, rows in held(run).items() if name not in left_out}
-    more = {"curve": curve, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
+    more = {**curves, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
     return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(config)}
+
+
+def _curve(run: Run, metric: Metric) -> list[float]:
+    """What its validations came to."""
+    key = f"validation_{metric.key}"
+    return [each[key] for each in run.metrics() if key in each]
 
 
 def encoding_of(run: Run) -> dict[str, Any]:
