@@ -6,7 +6,8 @@ import pytest
 
 import equivariance
 from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.lines import settings
+from ropewalk.lab.studies.lines import load, settings, told
+from ropewalk.lab.studies.running import written
 
 STUDY = STUDIES["equivariance"]
 
@@ -95,8 +96,14 @@ def test_what_was_measured_fills_the_page():
     assert set(screened) <= set(STUDY.encodings)
     assert len(cells(equivariance.recipes_table())) == 5
     recipe = max(equivariance.found(), key=lambda line: line["part"].startswith("recipe-") * line["validation_accuracy"])
-    chosen = {name: value for name, value in recipe["settings"].items() if name != "warmup"}
-    assert chosen.items() <= settings(STUDY.config("screening", {})).items()
+    assert told(recipe["settings"]) == settings(STUDY.config("screening", {}))
+
+
+@pytest.mark.parametrize("part", ["screening", "main"])
+def test_runs_that_were_made_need_not_be_made_again(part):
+    path = equivariance.RESULTS / f"{part}.jsonl"
+    lines = load(path) if path.exists() else []
+    assert set(written(path, STUDY.config(part, {}))) == {(line["name"], line["seed"]) for line in lines}
 
 
 def test_figures(lines, tmp_path):

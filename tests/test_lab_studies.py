@@ -13,11 +13,12 @@ import pytest
 
 from ropewalk.cli import main
 from ropewalk.lab.building import fastest, model_of
-from ropewalk.lab.choose import Refusal
+from ropewalk.lab.choose import Refusal, parse
 from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.config import Config
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.store import Run
-from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies import STUDIES, Part
 from ropewalk.lab.studies.lines import load, write
 from ropewalk.lab.verbs import compare, train
 
@@ -207,3 +208,55 @@ def test_names_are_found_again():
     with pytest.raises(Refusal, match="no part is named"):
         STUDY.chosen(["nothing"])
     assert STUDY.chosen() == list(STUDY.parts)
+
+
+@pytest.fixture
+def going_on(monkeypatch):
+    """A study whose second part begins with the runs of the first."""
+    base = Config.of(STUDY.base.document() | parse(SMALL.split()) | {"epochs": 4, "learning_rate": 0.02})
+    parts = {
+        "first": Part("", ("none", "axial"), probed=False),
+        "second": Part("", ("none", "axial"), seeds=(0, 1), settings={"learning_rate": 1e-9}, probed=False, after="first"),
+    }
+    monkeypatch.setitem(STUDIES, "going-on", replace(STUDY, name="going-on", base=base, parts=parts))
+
+
+def test_runs_begin_with_those_of_their_own_encoding(tmp_path, going_on):
+    place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["compare", "--study", "going-on", *place]) == 0
+    first, second = (load(tmp_path / "out" / f"{part}.jsonl") for part in ("first", "second"))
+    scores = {line["name"]: line["test_loss"] for line in first}
+    assert abs(scores["none"] - scores["axial"]) > 1e-4
+    assert [(line["name"], line["seed"]) for line in second] == [("none", 0), ("axial", 0), ("none", 1), ("axial", 1)]
+    for line in second:  # at that rate nothing is learned
+        assert line["test_loss"] == pytest.approx(scores[line["name"]], abs=3e-4)
+    assert main(["compare", "--study", "going-on", *place]) == 0
+    assert load(tmp_path / "out" / "second.jsonl") == second
+
+
+def test_a_part_whose_first_runs_are_not_made_is_refused(tmp_path, going_on, capsys):
+    place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["compare", "--study", "going-on", "--part", "second", *place]) == 2
+    assert "second begins with runs of first, and of none, seed 0" in " ".join(capsys.readouterr().err.split())
+
+
+def test_settings_that_came_later_leave_lines_as_they_are(tmp_path):
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "0") == 0
+    path = tmp_path / "out" / "screening.jsonl"
+    (line,) = load(path)
+    older = {**line, "settings": {**line["settings"], "keys": None}}
+    older["settings"].pop("task", None)
+    path.write_text(json.dumps(older) + "\n")
+    shutil.rmtree(tmp_path / "runs")
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "0") == 0
+    assert not list((tmp_path / "runs").glob("*/config.json"))
+
+
+def test_pedestrians_are_found_by_the_vits_that_learned_classes():
+    study = STUDIES["pedestrians"]
+    classes, masks = (study.config(part, {}) for part in ("backbones", "masks"))
+    assert (classes.task, masks.task) == (None, "masks")
+    assert all(
+        getattr(classes, name) == getattr(masks, name) for name in ("patch", "width", "depth", "heads", "pool", "span")
+    )
+    assert len(study.parts["masks"].seeds) == 3

@@ -2,8 +2,8 @@
 
     {"part": "main", "name": "liere-8", "encoding": {"name": "liere", …}, "seed": 0, "epochs": 100, "test_accuracy": …}
 
-A line has the whole config of the encoding as it was trained, the result of the run, its validation accuracy after each
-epoch, and what probes found. Weights stay with the run.
+A line has the whole config of the encoding as it was trained, the result of the run, what each of its validations came to,
+and what probes found. Weights stay with the run.
 """
 
 import fcntl
@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.config import Config
+from ropewalk.lab.metric import BOXES, Metric, metric_of
 from ropewalk.lab.probes.file import REFUSED, held
-from ropewalk.lab.probes.opening import restored
 from ropewalk.lab.store import Run, put, read
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.weights import of_run
 
 DIGITS = 5
 
@@ -27,22 +28,35 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
     if result is None:
         raise ValueError(f"only a run that is done has a line, and {run.path} has no result.json")
     head = {"part": part, "name": study.named(config), "encoding": encoding_of(run), "seed": config.seed}
-    curve = [each["validation_accuracy"] for each in run.metrics() if "validation_accuracy" in each]
+    curves = {"curve": _curve(run, metric_of(config.document()))}
+    if config.task == "masks":
+        curves["box_curve"] = _curve(run, BOXES)
     left_out = (REFUSED,) if config.seed == 0 else (REFUSED, "waves")  # of one seed they fill a picture
     probes = {name: rows for name, rows in held(run).items() if name not in left_out}
-    more = {"curve": curve, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
+    more = {**curves, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
     return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(config)}
+
+
+def _curve(run: Run, metric: Metric) -> list[float]:
+    """What its validations came to."""
+    key = f"validation_{metric.key}"
+    return [each[key] for each in run.metrics() if key in each]
 
 
 def encoding_of(run: Run) -> dict[str, Any]:
     """The whole config of the encoding, with the stretch that its span gave it."""
-    return restored(run).encoding.config()
+    return of_run(str(run.path))[0].config()
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Those of a run that are not said elsewhere in its line, but for where its data were."""
-    said = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint")
-    return {name: value for name, value in config.document().items() if name not in said}
+    """Those of a run that are not said elsewhere in its line, but for where its data and its first weights were."""
+    said = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint", "start")
+    return told({name: value for name, value in config.document().items() if name not in said})
+
+
+def told(document: dict[str, Any]) -> dict[str, Any]:
+    """Settings that say something: lines may be older than some that are none here."""
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:

@@ -16,9 +16,11 @@ from ropewalk.lab.choose import refusing
 from ropewalk.lab.compare import compare
 from ropewalk.lab.config import Config
 from ropewalk.lab.intervals import means
+from ropewalk.lab.metric import metric_of
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.store import Busy, Run
-from ropewalk.lab.studies.lines import line, load, settings, write
+from ropewalk.lab.studies.beginning import groups
+from ropewalk.lab.studies.lines import line, load, settings, told, write
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.verdicts import one_line
 
@@ -60,24 +62,27 @@ def run_part(
             write(path, [line(study, part, run)])
 
     for seed in numbers:
-        if left := [study.encodings[name] for name in names if (name, seed) not in written(path, config)]:
-            compare(left, config, runs, seeds=[seed], baseline=left[0], console=console, after=keep)
+        there = written(path, config)
+        left = [name for name in names if (name, seed) not in there]
+        for some, own in groups(study, part, left, seed, given, runs) if left else ():
+            said = [study.encodings[name] for name in some]
+            compare(said, own, runs, seeds=[seed], baseline=said[0], console=console, after=keep)
     return {(name, seed) for name in names for seed in numbers} <= set(written(path, config))
 
 
 def written(path: Path, config: Config) -> dict[tuple[str, int], float]:
-    """The test accuracy of the runs of a part that have a line, of these settings, by name and seed."""
-    said = settings(config)
+    """What runs of a part that have a line, of these settings, came to on the test set, by name and seed."""
+    said, key = settings(config), f"test_{metric_of(config.document()).key}"
     lines = load(path) if path.exists() else []
-    alike = [each for each in lines if each["epochs"] == config.epochs and each["settings"] == said]
-    return {(each["name"], each["seed"]): each["test_accuracy"] for each in alike}
+    alike = [each for each in lines if each["epochs"] == config.epochs and told(each["settings"]) == said]
+    return {(each["name"], each["seed"]): each[key] for each in alike}
 
 
 def table(path: Path, config: Config) -> list[str]:
     """What the runs of a part came to, the best first, in a line each."""
     found: dict[str, list[float]] = {}
     for (name, _), value in written(path, config).items():
-        found.setdefault(name, []).append(100 * value)
+        found.setdefault(name, []).append(metric_of(config.document()).scale * value)
     level, wide = means(found), max(map(len, found), default=0)
     ordered = sorted(level, key=lambda name: -level[name].mean)
     return [f"{name:{wide}}  {len(found[name])}  {level[name].mean:.2f}" + _half(level[name].half) for name in ordered]

@@ -23,6 +23,7 @@ class Part:
     seeds      Of each.
     settings   Those that differ from the study's own.
     probed     Whether its runs are probed.
+    after      The part whose runs it begins with, each with that of its own encoding.
     """
 
     about: str
@@ -30,6 +31,7 @@ class Part:
     seeds: tuple[int, ...] = (0,)
     settings: Mapping[str, Any] = field(default_factory=dict)
     probed: bool = True
+    after: str | None = None
 
 
 @dataclass(frozen=True)
