@@ -109,8 +109,8 @@ def compare(
         probes: What runs are probed for, as in `evaluate`; everything by default.
         out: The folder for report.html.
         no_report: Probe nothing and write no report: train, and print the table.
-        study: A study by name, equivariance, equivariance-imagenette or volumes, with encodings, recipe and seeds of its
-            own. Its lines go to the folder `out`.
+        study: A study by name, equivariance, equivariance-imagenette, volumes or pedestrians, with encodings, recipe and
+            seeds of its own. Its lines go to the folder `out`.
         part: Parts of the study; all, one after another, by default.
         only: Encodings of the study, by the names that they have in it; all by default.
         seed: Seeds of the study; those of each part by default.
