@@ -176,7 +176,7 @@ def test_a_folder_without_settings_is_no_run(tmp_path):
         ({"epochs": 0}, "epochs must be 1 or more, got 0"),
         ({"epochs": "3"}, "epochs must be int, got '3'"),
         ({"epochs": True}, "epochs must be int, got True"),
-        ({"optimiser": "sgd"}, "optimiser must be .*'adamw', 'lamb'.*, got 'sgd'"),
+        ({"optimiser": "sgd"}, "optimiser must be adamw or lamb, got 'sgd'"),
         ({"validation": 1.0}, "validation must be from 0 up to 1, got 1.0"),
         ({"fraction": 0.0}, "fraction must be above 0 and at most 1, got 0.0"),
         ({"size": (8, "9")}, "size must be"),
