@@ -1,7 +1,7 @@
 """ViTs at the sizes of detection and segmentation: 1024 pixels, 4,096 tokens. What does an encoding cost there?
 
 python benchmarks/dense_sizes.py --path results/dense-sizes-h200.json
-python benchmarks/dense_sizes.py --path /tmp/dense.json --size 64 --width 48 --depth 2 --heads 1 --batch 1 --rounds 2
+python benchmarks/dense_sizes.py --path out/dense.json --size 64 --width 48 --depth 2 --heads 1 --batch 1 --rounds 2
 
 A training step (forward, backward, AdamW) in bfloat16 by autocast: our ViT-S without an encoding and with some, and timm's
 plain ViT and its two with rotations, all in turns in one run, all with the mean of patches in the place of a class token.

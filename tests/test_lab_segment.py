@@ -1,7 +1,5 @@
 """Runs that find the class of every pixel: model, scores, loss, runs that are killed and go on, and what is refused."""
 
-import multiprocessing
-import os
 import signal
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 import maps
+from killing import SERVER, killed_after
 from ropewalk.lab import starting, store
 from ropewalk.lab.building import model_of
 from ropewalk.lab.choose import Refusal
@@ -297,24 +296,6 @@ def test_it_learns(scenes, tmp_path):
     assert result["test_iou"] > 0.7
     assert result["test_pixel_accuracy"] > 0.85
     assert result["test_iou"] == pytest.approx(np.mean([result[f"test_iou_{i}"] for i in range(3)]))
-
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["ropewalk.lab.train"])
-
-
-def killed_after(config, runs, count):
-    """Train in a process that dies as it has put so many files in place."""
-    torch.set_num_threads(1)
-    calls, move = iter(range(10_000)), os.replace
-
-    def put(part, path):
-        move(part, path)
-        if next(calls) == count:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    store.os.replace = put
-    train(Config.of(config), runs)
 
 
 def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):

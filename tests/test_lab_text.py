@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import math
-import multiprocessing
-import os
 import shutil
 import signal
 from dataclasses import replace
@@ -16,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from killing import SERVER, killed_after
 from ropewalk.lab import metric, store
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
@@ -201,24 +200,6 @@ def test_it_learns(whole):
     assert result["test_bits"] < 4 < math.log2(256)
     assert result["test_accuracy"] > 0.3
     assert result["validation_bits"] == last["validation_bits"]
-
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["ropewalk.lab.train"])
-
-
-def killed_after(config, runs, count):
-    """Train in a process that dies as it has put so many files in place."""
-    torch.set_num_threads(1)
-    calls, move = iter(range(10_000)), os.replace
-
-    def put(part, path):
-        move(part, path)
-        if next(calls) == count:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    store.os.replace = put
-    train(Config.of(config), runs)
 
 
 def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):

@@ -36,7 +36,26 @@ class Batch:
         return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.index.pin_memory())
 
 
-class Data(ABC):
+class Measured(ABC):
+    """Images with moments."""
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel of the images that are trained on, which lie in [0, 1]."""
+        return self._moments[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The deviation of each channel of the images that are trained on."""
+        return self._moments[1]
+
+    @cached_property
+    @abstractmethod
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation."""
+
+
+class Data(Measured):
     """A training, a validation and a test set.
 
     classes   Their names; labels are places in this list.
@@ -54,21 +73,6 @@ class Data(ABC):
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {split}" for split, count in self.counts.items())
         return f"{self.name}: {counts}; {len(self.classes)} classes, {self.channels} × {' × '.join(map(str, self.size))}"
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """Of each channel of the images that are trained on, which lie in [0, 1]."""
-        return self._moments[0]
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        """The deviation of each channel of the images that are trained on."""
-        return self._moments[1]
-
-    @cached_property
-    @abstractmethod
-    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and deviation."""
 
     def facts(self) -> dict[str, Any]:
         """What tells these data from others, as plain JSON values."""

@@ -7,7 +7,7 @@ A folder with PNGImages/ and PedMasks/ is Penn-Fudan's, one with annotations/ ha
 validated by does not depend on the seed of a run.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
+from ropewalk.lab.data.base import Measured
 from ropewalk.lab.data.order import spread
 from ropewalk.lab.data.pennfudan import is_pennfudan
 from ropewalk.lab.data.pixels import moments
@@ -56,7 +57,7 @@ class Scene:
         return rows, columns
 
 
-class Scenes(ABC):
+class Scenes(Measured):
     """Images in three parts. `index` has the places of those of a part among all; `things` counts what is to be found."""
 
     name: str
@@ -91,16 +92,6 @@ class Scenes(ABC):
     @abstractmethod
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """Of each channel of the images that are trained on, which lie in [0, 1]."""
-        return self._moments[0]
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        """The deviation of each channel of the images that are trained on."""
-        return self._moments[1]
 
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

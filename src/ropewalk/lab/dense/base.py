@@ -1,5 +1,7 @@
 """What models of dense tasks have in common: a ViT without its head, and how they take images of other sizes."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +9,7 @@ from ropewalk.encoding import Encoding
 from ropewalk.models import ViT
 
 
-class Dense(nn.Module):
+class Dense(nn.Module, ABC):
     """A model that goes on from the maps of a ViT; `resolution` is how that counts places."""
 
     def __init__(self, backbone: ViT) -> None:
@@ -20,9 +22,9 @@ class Dense(nn.Module):
         """That of the ViT."""
         return self.backbone.encoding
 
+    @abstractmethod
     def looked(self, images: Tensor) -> list[Tensor]:
         """What it makes of images of the size of training before anything is found, by what is compiled, if it is."""
-        raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that weight decay would spoil: those of the ViT, norms and biases."""

@@ -12,17 +12,11 @@ from typing import Any
 
 from ropewalk.lab.comparing.entries import Said
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.studies.equivariance import ENCODINGS as NAMED
 from ropewalk.lab.studies.study import Part, Study
 
-ENCODINGS: dict[str, Said] = {
-    "none": "none",
-    "learned-ape": "learned-ape",
-    "axial": "axial",
-    "mixed": "mixed",
-    "spherical": "spherical",
-    "liere-8": "liere:block=8",
-    "comrope-ld-8": "comrope-ld:block=8",
-}
+NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "liere-8", "comrope-ld-8")
+ENCODINGS: dict[str, Said] = {name: NAMED[name] for name in NAMES}
 _CLASSES: dict[str, Any] = {
     "task": None,
     "data": "data/imagenette160",

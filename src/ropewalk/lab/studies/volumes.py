@@ -15,27 +15,13 @@ from typing import Any
 
 from ropewalk.lab.comparing.entries import Said
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.studies.equivariance import ENCODINGS as NAMED
 from ropewalk.lab.studies.study import Part, Study
 
-MAIN: dict[str, Said] = {
-    "none": "none",
-    "learned-ape": "learned-ape",
-    "axial": "axial",
-    "mixed": "mixed",
-    "spherical": "spherical",
-    "liere-8": "liere:block=8",
-    "comrope-ld-8": "comrope-ld:block=8",
-    "mrope": "mrope",
-}
-ALSO: dict[str, Said] = {
-    "sincos": "sincos",
-    "uniform": "uniform",
-    "golden": "golden",
-    "spherical-symmetric": "spherical-symmetric:learned=true",
-    "string-cayley": "string-cayley",
-    "alibi": "alibi",
-    "mrope-alternating": "mrope:variant=qwen3-vl",
-}
+_MAIN = ("none", "learned-ape", "axial", "mixed", "spherical", "liere-8", "comrope-ld-8")
+_ALSO = ("sincos", "uniform", "golden", "spherical-symmetric", "string-cayley", "alibi")
+MAIN: dict[str, Said] = {name: NAMED[name] for name in _MAIN} | {"mrope": "mrope"}
+ALSO: dict[str, Said] = {name: NAMED[name] for name in _ALSO} | {"mrope-alternating": "mrope:variant=qwen3-vl"}
 _HALF = RECIPES["modelnet10-half"]
 _WHOLE: dict[str, Any] = {name: getattr(RECIPES["modelnet10"], name) for name in ("size", "strength")}
 
