@@ -239,6 +239,22 @@ def test_compiled_models_call_kernels(name):
     assert ("expm_fused" in calls) == (name in ("liere", "comrope-ld"))
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+@pytest.mark.parametrize("name", ["mixed", "liere", "string-cayley"])
+def test_compiled_to_cuda_graphs(name):
+    torch.compiler.reset()
+    model, (images, labels) = vit(name), batch()
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    weights = list(model.parameters())
+    for shift in range(4):  # the first calls record; later ones replay, with other images
+        moved = images.roll(shift, 0)
+        wanted, found = loss_of(model, moved, labels), loss_of(compiled, moved, labels)
+        torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
+        gradients = torch.autograd.grad(found, weights)
+        for exact, gradient in zip(torch.autograd.grad(wanted, weights), gradients, strict=True):
+            assert (gradient - exact).norm() <= 0.05 * exact.norm() + 1e-5
+
+
 @pytest.mark.parametrize("name", ["mixed", "spherical", "liere"])
 def test_graph_capture_and_replay(name):
     model, (images, labels) = vit(name), batch()

@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.sound import sound
 from ropewalk.lab.store import Run
 from ropewalk.lab.train import Trainer
 
@@ -47,3 +48,17 @@ def test_validation_in_between_changes_nothing(tmp_path):
     broken.scores("validation")
     broken.model.train()
     assert parts + losses(broken, range(3, 6)) == whole
+
+
+def test_scores_far_below_zero_have_gradients():
+    """All scores are about -120, of 64 keys: there cuDNN's way back gives NaN."""
+    q, k, v = torch.randn(
+        3, 2, 4, 64, 48, device="cuda", dtype=torch.bfloat16, generator=torch.Generator("cuda").manual_seed(0)
+    )
+    q, k = 0.1 * q, 0.1 * k
+    q[..., 0], k[..., 0] = 1.0, -120 * 48**0.5
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    with sound():
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs)
+    for found in torch.autograd.grad(out.float().square().sum(), inputs):
+        assert found.isfinite().all()

@@ -22,7 +22,7 @@ from ropewalk.lab import store
 from ropewalk.lab import train as training
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
-from ropewalk.lab.tasks.vision import loss_of
+from ropewalk.lab.tasks.vision import Vision, loss_of
 from ropewalk.lab.train import NotFinite, Trainer, train
 
 SMALL = Config(
@@ -286,6 +286,25 @@ def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
     with pytest.raises(NotFinite, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"):
         train(config, tmp_path)
+
+
+def test_steps_do_without_cudnns_attention_and_leave_it_as_it_was(tmp_path, monkeypatch):
+    seen, loss = [], Vision.loss
+
+    def watched(self, *given, **options):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return loss(self, *given, **options)
+
+    monkeypatch.setattr(Vision, "loss", watched)
+    for before in (True, False):
+        torch.backends.cuda.enable_cudnn_sdp(before)
+        try:
+            train(replace(SMALL, epochs=1, seed=int(before)), tmp_path)
+            assert torch.backends.cuda.cudnn_sdp_enabled() == before
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(True)
+    assert seen
+    assert not any(seen)
 
 
 # Two processes

@@ -5,7 +5,7 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk import spectra
+from ropewalk import ops, spectra
 from ropewalk.encoding import Traits, flag, not_negative, positive_number
 from ropewalk.rotary import BasedWaves, PairShape, gaussian
 
@@ -19,10 +19,10 @@ class StringCayley(BasedWaves):
     prefix tokens included, become P q and P k, then pairs turn. A P that fits any query and key projection adds nothing
     that the projections could not learn themselves: STRING is mixed RoPE in another basis, and folds into it.
 
-    Beware: P is a linear solve of size d for each head and layer and a product with every q and k in training; in inference
-    it belongs into the projections, also because the solve cannot be captured in a CUDA graph. With normalised queries and
-    keys whose channels have gains of their own, it does not fold. The paper counts d²/2 numbers a head, one frequency a
-    pair; with several axes this has one for each axis.
+    Beware: P is an inverse of size d for each head and layer and a product with every q and k in training; in inference it
+    belongs into the projections, also because a captured CUDA graph may have no room for the inverse. With normalised
+    queries and keys whose channels have gains of their own, it does not fold. The paper counts d²/2 numbers a head, one
+    frequency a pair; with several axes this has one for each axis.
 
     base    Of the geometric law that wave vectors start from, as in mixed RoPE: 10.
     std     Deviation of S at the start; 0 starts as mixed RoPE itself.
@@ -54,10 +54,10 @@ class StringCayley(BasedWaves):
         return self.wave
 
     def basis(self) -> Tensor:
-        """Pᵀ: its columns are the vectors of the basis."""
+        """Pᵀ = (I - S)⁻¹(I + S) = 2 (I - S)⁻¹ - I: its columns are the vectors of the basis."""
         skew = self._skew()
         identity = torch.eye(self.head_dim, dtype=skew.dtype, device=skew.device)
-        return torch.linalg.solve(identity - skew, identity + skew)
+        return 2 * ops.inverse(identity - skew) - identity
 
     def _skew(self) -> Tensor:
         row, column = torch.triu_indices(self.head_dim, self.head_dim, 1, device=self.skew.device)

@@ -28,6 +28,7 @@ from ropewalk.lab.diagnosis import broken, doubt, doubt_maps, looking, uncompile
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
+from ropewalk.lab.sound import sound
 from ropewalk.lab.starting import Model, begin
 from ropewalk.lab.store import PICTURE, Damaged, Run, put
 from ropewalk.lab.tasks import Pictured, task_of
@@ -160,7 +161,7 @@ class Trainer:
         config = self.config
         torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
         rank = self.accelerator.process_index
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), sound():
             loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
         self.accelerator.backward(loss)
         if config.clip is not None:

@@ -7,6 +7,7 @@ Ops know tensors only, nothing of encodings.
 
 from ropewalk.ops.change import change as change
 from ropewalk.ops.expm import expm as expm
+from ropewalk.ops.inverse import inverse as inverse
 from ropewalk.ops.relate import relate as relate
 from ropewalk.ops.rotate import rotate as rotate
 from ropewalk.ops.rotate import rotate_ as rotate_
