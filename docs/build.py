@@ -18,6 +18,7 @@ from mkdocs.config import load_config
 import context
 import drawings
 import equivariance
+import equivariance_figures
 import gallery
 import handwritten
 import links
@@ -61,7 +62,7 @@ def write(pages: Path) -> None:
         speed.draw(pages)
         longer.draw(pages)
         context.draw(pages)
-        equivariance.draw(pages)
+        equivariance_figures.draw(pages, equivariance.found())
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

@@ -3,7 +3,7 @@
 {{ README.md # Install }}    a section of a file in the root, without its heading
 {{ CONTRIBUTING.md }}        a whole one
 {{ checks }}                 a table of `tables.py`, `speed.py`, `recipes.py`, `longer.py`, `context.py`,
-                             `tuned.py` or `equivariance.py`
+                             `tuned.py` or of a study: `equivariance.py`, `volumes.py`, `pedestrians.py`
 """
 
 import re
@@ -13,10 +13,12 @@ from pathlib import Path
 import context
 import equivariance
 import longer
+import pedestrians
 import recipes
 import speed
 import tables
 import tuned
+import volumes
 from ropewalk.encodings import REGISTRY
 
 HERE = Path(__file__).parent
@@ -42,7 +44,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        modules = (tables, speed, recipes, longer, context, tuned, equivariance)
+        modules = (tables, speed, recipes, longer, context, tuned, equivariance, volumes, pedestrians)
         return next(module.TABLES[source] for module in modules if source in module.TABLES)()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)

@@ -5,9 +5,12 @@ import re
 import pytest
 
 import equivariance
+import equivariance_figures
+import studied
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.lines import load, settings, told
 from ropewalk.lab.studies.running import written
+from tables_read import cells
 
 STUDY = STUDIES["equivariance"]
 
@@ -38,11 +41,6 @@ def lines():
     return found
 
 
-def cells(table):
-    head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-
-
 def test_tables(lines):
     rows = cells(equivariance.main_table(lines))
     assert set(rows) == set(STUDY.parts["main"].encodings)
@@ -54,6 +52,20 @@ def test_tables(lines):
     assert rows["learned-ape"]["soon"] == "100.0"
     assert list(cells(equivariance.recipes_table(lines))) == ["adamw", "paper"]
     assert set(cells(equivariance.screening_table(lines))) == set(STUDY.parts["screening"].encodings)
+
+
+def test_tables_of_other_parts(lines):
+    assert set(cells(equivariance.perturbed_table(lines))) == set(STUDY.parts["perturbed"].encodings)
+    assert cells(equivariance.perturbed_table(lines))["axial"]["not moved in training"] == "62.1"
+    rows = cells(equivariance.fractions_table(lines))
+    assert (rows["mixed"]["45,000 images"][:4], rows["mixed"]["22,500 images"], rows["mixed"]["9,000 images"][:4]) == (
+        "65.1",
+        "",
+        "62.1",
+    )
+    own = [made_up("own", "axial", seed, 70.0) for seed in range(3)] + [made_up("own", "learned-ape", 0, 60.0)]
+    assert cells(equivariance.own_table([*lines, *own]))["axial"]["equal span"] == "62.1"
+    assert equivariance.own_table(lines) == equivariance.imagenette_table(lines) == studied.ABSENT
 
 
 def test_claims(lines):
@@ -70,7 +82,7 @@ def test_parts_that_have_not_run_say_nothing(lines):
 
 
 def test_what_has_run_is_counted(lines):
-    rows = cells(equivariance.state_table(lines[:-1]))
+    rows = cells(studied.state(STUDY, lines[:-1]))
     assert rows["screening"]["runs"] == "21 of 21"
     assert rows["perturbed"]["runs"] == "11 of 12"
     assert rows["own"]["runs"] == "0 of 39"
@@ -79,13 +91,13 @@ def test_what_has_run_is_counted(lines):
 
 def test_before_the_main_part_has_run_the_page_says_so(lines, tmp_path):
     fewer = [line for line in lines if line["part"] != "main"]
-    assert equivariance.main_table(fewer) == equivariance.pictures(fewer) == equivariance.ABSENT
-    equivariance.draw(tmp_path, fewer)
+    assert equivariance.main_table(fewer) == equivariance.pictures(fewer) == studied.ABSENT
+    equivariance_figures.draw(tmp_path, fewer)
     assert not list((tmp_path / "images").iterdir())
 
 
 def test_the_page_shows_the_figures_that_are_drawn(lines, tmp_path):
-    equivariance.draw(tmp_path, lines)
+    equivariance_figures.draw(tmp_path, lines)
     shown = re.findall(r"\.\./images/([\w-]+\.png)#only-(\w+)", equivariance.pictures(lines))
     assert {name for name, _ in shown} == {path.name for path in (tmp_path / "images").iterdir()}
     assert all(name.endswith(f"-{theme}.png") for name, theme in shown)
@@ -101,12 +113,17 @@ def test_what_was_measured_fills_the_page():
 
 @pytest.mark.parametrize("part", ["screening", "main"])
 def test_runs_that_were_made_need_not_be_made_again(part):
-    path = equivariance.RESULTS / f"{part}.jsonl"
+    path = studied.RESULTS / "equivariance" / f"{part}.jsonl"
     lines = load(path) if path.exists() else []
     assert set(written(path, STUDY.config(part, {}))) == {(line["name"], line["seed"]) for line in lines}
 
 
+def test_differences_are_those_of_sizes_and_seeds_that_both_have():
+    own, base = {32: {0: 60.0, 1: 61.0}, 48: {2: 50.0}, 64: {0: 9.0}}, {32: {0: 58.0, 2: 1.0}, 48: {0: 40.0}}
+    assert equivariance_figures.less(own, base) == {32: {0: 2.0}}
+
+
 def test_figures(lines, tmp_path):
-    equivariance.draw(tmp_path, lines)
+    equivariance_figures.draw(tmp_path, lines)
     names = {path.name for path in (tmp_path / "images").iterdir()}
     assert names == {f"equivariance-{what}-{theme}.png" for what in ("sizes", "frequencies") for theme in ("light", "dark")}

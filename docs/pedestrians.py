@@ -1,0 +1,80 @@
+"""Tables of the study of pedestrians, from the lines of its runs in results/pedestrians."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import studied
+import tables
+from ropewalk.lab.intervals import means
+from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.claims import Line, Value
+from ropewalk.lab.studies.equivariance_claims import accuracy
+
+STUDY = STUDIES["pedestrians"]
+SHARE = 0.9
+"""Of what `learned-ape` has in the end, on the average: the level that all runs are timed to."""
+
+
+@functools.cache
+def found() -> tuple[Line, ...]:
+    """The lines of all parts."""
+    return studied.found("pedestrians")
+
+
+def points(key: str) -> Value:
+    """A number of the test set, in points."""
+    return lambda line: 100 * line[f"test_{key}"] if f"test_{key}" in line else None
+
+
+def level(lines: Sequence[Line]) -> float | None:
+    """The box AP on the validation set that runs are timed to."""
+    last = [line["box_curve"][-1] for line in lines if line["name"] == "learned-ape"]
+    return SHARE * math.fsum(last) / len(last) if last else None
+
+
+def reached(wanted: float) -> Value:
+    """The share of the training after which a run first has that box AP on the validation set, in per cent."""
+
+    def value(line: Line) -> float | None:
+        curve = line["box_curve"]
+        return next((100 * (i + 1) / len(curve) for i, each in enumerate(curve) if each >= wanted), None)
+
+    return value
+
+
+def sooner(lines: Sequence[Line], wanted: float) -> Callable[[str], str]:
+    """A column: by how many per cent sooner than `learned-ape` that level is reached, seed by seed."""
+    values = studied.by_name(lines, reached(wanted))
+    base = values.get("learned-ape", {})
+    saved = {
+        name: [100 * (1 - each[seed] / base[seed]) for seed in each if seed in base]
+        for name, each in values.items()
+        if name != "learned-ape"
+    }
+    found = means({name: each for name, each in saved.items() if each})
+    return lambda name: studied.told(found.get(name), sign="+")
+
+
+def masks_table(lines: Sequence[Line] | None = None) -> str:
+    """Boxes and masks of pedestrians on the test set, and how soon boxes are good."""
+    some = studied.of("masks", found() if lines is None else lines)
+    keys = {"box AP50": "box_ap50", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
+    columns = {head: studied.probed(some, points(key)) for head, key in keys.items()}
+    if (wanted := level(some)) is not None:
+        columns |= {"reached after, %": studied.probed(some, reached(wanted)), "sooner, %": sooner(some, wanted)}
+    return studied.compared(some, points("box_ap"), "box AP", columns)
+
+
+def backbones_table(lines: Sequence[Line] | None = None) -> str:
+    """The classifiers that detectors begin with."""
+    some = studied.of("backbones", found() if lines is None else lines)
+    rows = [[f"`{name}`", studied.told(each)] for name, each in studied.levels(some, accuracy).items()]
+    return tables.table(["encoding", "test accuracy"], rows) if rows else studied.ABSENT
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "pedestrians-state": lambda: studied.state(STUDY, found()),
+    "pedestrians-masks": masks_table,
+    "pedestrians-backbones": backbones_table,
+}

@@ -1,0 +1,116 @@
+"""What pages of studies have in common: lines of runs, and numbers of them in words."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import tables
+from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.plots import THEMES
+from ropewalk.lab.studies.claims import Claim, Line, Value, judged
+from ropewalk.lab.studies.lines import load
+from ropewalk.lab.studies.study import Study
+
+RESULTS = Path(__file__).parent.parent / "results"
+ABSENT = "*Not run yet.*"
+
+
+def found(folder: str) -> tuple[Line, ...]:
+    """The lines of all parts of a study."""
+    return tuple(line for path in sorted((RESULTS / folder).glob("*.jsonl")) for line in load(path))
+
+
+def of(part: str, lines: Sequence[Line]) -> list[Line]:
+    """The lines of a part."""
+    return [line for line in lines if line["part"] == part]
+
+
+def by_name(lines: Sequence[Line], value: Value) -> dict[str, dict[int, float]]:
+    """A number of each run, by encoding and seed; runs that have none are left out."""
+    values: dict[str, dict[int, float]] = {}
+    for line in lines:
+        if (one := value(line)) is not None:
+            values.setdefault(line["name"], {})[line["seed"]] = one
+    return values
+
+
+def levels(lines: Sequence[Line], value: Value) -> dict[str, Estimate]:
+    """The mean of each encoding, the best first, with an interval from what seeds do to all of them."""
+    level = means({name: list(each.values()) for name, each in by_name(lines, value).items()})
+    return dict(sorted(level.items(), key=lambda item: -item[1].mean))
+
+
+def above(lines: Sequence[Line], value: Value, baseline: str) -> dict[str, Estimate]:
+    """How much each encoding has above the baseline, seed by seed."""
+    values = by_name(lines, value)
+    return differences(values, baseline) if baseline in values else {}
+
+
+# In words
+
+
+def told(estimate: Estimate | None, *, sign: str = "") -> str:
+    """A mean with half its interval."""
+    if estimate is None:
+        return ""
+    half = "" if estimate.half is None else f" ± {estimate.half:.1f}"
+    return f"{estimate.mean:{sign}.1f}{half}"
+
+
+def mean(values: Mapping[int, float]) -> str:
+    """Over seeds."""
+    return one(math.fsum(values.values()) / len(values)) if values else ""
+
+
+def one(value: float | None) -> str:
+    """A number, or nothing."""
+    return "" if value is None else f"{round(value, 1) + 0.0:.1f}"  # minus zero is zero
+
+
+def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
+    """How many runs of each part are made, of how many; parts of this beginning are left out."""
+    rows = []
+    for name, part in study.parts.items():
+        if not name.startswith(but):
+            wanted, epochs = len(part.encodings) * len(part.seeds), study.config(name, {}).epochs
+            rows.append([f"`{name}`", part.about, str(epochs), f"{len(of(name, lines))} of {wanted}"])
+    return tables.table(["part", "what it asks", "epochs", "runs"], rows)
+
+
+def claims(said: Sequence[Claim], lines: Sequence[Line]) -> str:
+    """Each claim with its verdict."""
+    rows = []
+    for claim, difference, word in judged(said, lines):
+        verdict = "not run" if difference is None else word
+        rows.append([claim.text, claim.source, told(difference, sign="+"), claim.told, f"**{verdict}**"])
+    return tables.table(["claim", "whose", "difference", "of what", "verdict"], rows)
+
+
+def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:
+    """The encodings of a part, the best first: a number with its interval, what it is above learned-ape, and more."""
+    if not lines:
+        return ABSENT
+    level, more = levels(lines, value), above(lines, value, "learned-ape")
+    rows = [
+        [f"`{name}`", told(each), told(more.get(name), sign="+"), *(cell(name) for cell in columns.values())]
+        for name, each in level.items()
+    ]
+    return tables.table(["encoding", head, "above learned-ape", *columns], rows)
+
+
+def probed(lines: Sequence[Line], value: Value) -> Callable[[str], str]:
+    """A column: the mean over seeds of another number of each run."""
+    values = by_name(lines, value)
+    return lambda name: mean(values.get(name, {}))
+
+
+def parameters(lines: Sequence[Line]) -> Callable[[str], str]:
+    """A column: those of the encoding alone."""
+    own = {line["name"]: line["encoding_parameters"] for line in lines}
+    return lambda name: f"{own[name]:,}"
+
+
+def pictures(study: str, words: Mapping[str, str]) -> str:
+    """Figures on a page in docs/studies, one for each theme."""
+    images = [f"![{alt}](../images/{study}-{name}-{{0}}.png#only-{{0}})" for name, alt in words.items()]
+    return "\n\n".join("\n".join(image.format(theme) for theme in THEMES) for image in images)

@@ -1,0 +1,56 @@
+"""Tables of the study of volumes, from the lines of its runs in results/volumes."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import studied
+import tables
+from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.claims import Line, Value
+from ropewalk.lab.studies.equivariance_claims import accuracy
+
+STUDY = STUDIES["volumes"]
+FINE = 30
+"""Voxels a side of the file's own volumes; `half` trains on those of half the side."""
+
+
+@functools.cache
+def found() -> tuple[Line, ...]:
+    """The lines of all parts."""
+    return studied.found("volumes")
+
+
+def finer(mode: str) -> Value:
+    """The validation accuracy on volumes of 30³ of a run that was trained on others, in points."""
+
+    def value(line: Line) -> float | None:
+        rows = [row for row in line["probes"].get("resolution", []) if row["mode"] == mode and "accuracy" in row]
+        return next((100 * row["accuracy"] for row in rows if row["size"] == [FINE] * 3), None)
+
+    return value
+
+
+def half_table(lines: Sequence[Line] | None = None) -> str:
+    """Trained at 15³: accuracy there, and on finer grids."""
+    some = studied.of("half", found() if lines is None else lines)
+    columns = {f"{FINE}³, {mode}": studied.probed(some, finer(mode)) for mode in ("extrapolate", "rescale")}
+    return studied.compared(some, accuracy, "test accuracy", columns | {"parameters": studied.parameters(some)})
+
+
+def once_table(lines: Sequence[Line] | None = None) -> str:
+    """Parts with one seed: trained at 30³, and other encodings at 15³."""
+    every = found() if lines is None else lines
+    parts = {part: studied.levels(studied.of(part, every), accuracy) for part in ("whole", "also")}
+    if not any(parts.values()):
+        return studied.ABSENT
+    rows = [
+        [f"`{name}`", *(studied.told(parts[part].get(name)) for part in parts)] for each in parts.values() for name in each
+    ]
+    return tables.table(["encoding", f"trained at {FINE}³", f"others at {FINE // 2}³"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "volumes-state": lambda: studied.state(STUDY, found()),
+    "volumes-half": half_table,
+    "volumes-once": once_table,
+}
