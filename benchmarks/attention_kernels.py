@@ -1,0 +1,108 @@
+"""What it costs to train without cuDNN's attention: PyTorch's kernels there and back, each of the fastest, in one run.
+
+python benchmarks/attention_kernels.py --path results/attention-kernels-h200.json
+
+Gradients of each are compared with those of float64 before they are timed. "compiled" is the plain formula, fused by the
+compiler as far as it goes, with all scores in memory.
+"""
+
+import datetime
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import tyro
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ropewalk.lab.bench import report
+from ropewalk.lab.bench.clock import device, replayed, replayed_back
+
+SHAPES = {
+    "8 × 8 patches": (1024, 4, 64, 48),
+    "14 × 14 patches": (256, 6, 196, 64),
+    "24 × 24 patches": (64, 6, 576, 64),
+    "64 × 64 patches": (4, 12, 4096, 64),
+}
+KERNELS = {
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "compiled": SDPBackend.MATH,
+}
+LARGEST = 2**30
+"""Scores beyond which the plain formula is not tried."""
+ALLOWED = 0.02
+"""Of the norm of the exact gradients."""
+
+Attention = Callable[..., Tensor]
+
+
+def attention(kernel: str) -> Attention:
+    """Attention by one kernel alone."""
+    plain = F.scaled_dot_product_attention
+    formula = torch.compile(plain, dynamic=False) if kernel == "compiled" else plain
+
+    def attend(*qkv: Tensor) -> Tensor:
+        with sdpa_kernel(KERNELS[kernel]):
+            return formula(*qkv)
+
+    return attend
+
+
+def timed(kernel: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
+    """Milliseconds there and back, or why there are none."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=device(), dtype=dtype).requires_grad_() for _ in range(3)]
+    gradient, attend = torch.randn(shape, device=device(), dtype=dtype), attention(kernel)
+    try:
+        checked(attend, [x[:2].detach().requires_grad_() for x in inputs], gradient[:2])
+        there = functools.partial(attend, *inputs)
+        with torch.no_grad():
+            forward = replayed(there)
+        return {"ms": forward, "back ms": replayed_back(lambda: [there()], inputs, [gradient])}
+    except RuntimeError as error:
+        return {"why": str(error).splitlines()[0]}
+
+
+def checked(attend: Attention, inputs: list[Tensor], gradient: Tensor) -> None:
+    """Refuse gradients that are far from exact ones."""
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    wanted = torch.autograd.grad(F.scaled_dot_product_attention(*exact), exact, gradient.double())
+    for found, right in zip(torch.autograd.grad(attend(*inputs), inputs, gradient), wanted, strict=True):
+        error = (found.double() - right).norm() / right.norm()
+        if not error <= ALLOWED:
+            raise RuntimeError(f"gradients are off by {error:.1e} of their norm, more than {ALLOWED}")
+
+
+def rows(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> list[dict[str, Any]]:
+    """A row for each shape and kernel."""
+    found: list[dict[str, Any]] = []
+    for label, shape in shapes.items():
+        for kernel in KERNELS:
+            scores = shape[0] * shape[1] * shape[2] ** 2
+            told = {"why": "too many scores"} if kernel == "compiled" and scores > LARGEST else timed(kernel, shape, dtype)
+            found.append({"what": label, "shape": list(shape), "kernel": kernel, **told})
+            print(f"{label}, {kernel}: {told}")
+    return found
+
+
+def main(path: Path | None = None) -> None:
+    """Measure and, if a file is named, write it.
+
+    Args:
+        path: The file.
+    """
+    found = rows(SHAPES, torch.bfloat16)
+    if path is not None:
+        head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+        path.write_text(json.dumps({**head, "rows": found}, indent=1) + "\n")
+        print(path)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,33 @@
+"""The benchmark of attention's kernels, on a CPU, which has two of them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "attention_kernels.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("attention_kernels", PATH)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_kernels_that_are_here_are_timed_and_others_say_why(benchmark):
+    found = {row["kernel"]: row for row in benchmark.rows({"tiny": (3, 2, 5, 8)}, torch.float32)}
+    assert found["compiled"]["ms"] > 0
+    assert found["compiled"]["back ms"] > 0
+    assert "why" in found["cuDNN"]
+
+
+def test_wrong_gradients_are_refused(benchmark):
+    inputs, gradient = [torch.randn(2, 2, 5, 8).requires_grad_() for _ in range(3)], torch.randn(2, 2, 5, 8)
+    right = torch.nn.functional.scaled_dot_product_attention
+    benchmark.checked(right, inputs, gradient)
+    for wrong in (lambda q, k, v: right(q, k, v, scale=0.4), lambda q, k, v: right(q, k, v) * torch.nan):
+        with pytest.raises(RuntimeError, match="gradients are off by"):
+            benchmark.checked(wrong, inputs, gradient)
