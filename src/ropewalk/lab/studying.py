@@ -56,11 +56,13 @@ def study(
     runs: Path,
     out: Path,
     console: "Console",
+    *,
+    count: int = 1,
 ) -> int:
-    """Run a study, or some of it, part after part."""
+    """Run a study, or some of it, part after part; with a count, by so many processes that share its runs."""
     from ropewalk.lab.endings import ending
     from ropewalk.lab.studies import STUDIES
-    from ropewalk.lab.studies.running import run_part, table
+    from ropewalk.lab.studies.running import complete, run_part, table
 
     chosen = STUDIES[known("study", name, STUDIES)]
     if encodings:
@@ -69,12 +71,37 @@ def study(
     for part in chosen.chosen(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
         with ending():
-            done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
+            done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
+            if done is False and count > 1:
+                _together(count, name, part, words, only, seeds, runs, out, console)
+                done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
+            elif done is not None:
+                done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
         if done is not None:
             path = out / f"{part}.jsonl"
             console.print(*table(path, chosen.config(part, given)), str(path), sep="\n", highlight=False)
             code = code or int(not done)
     return code
+
+
+def _together(
+    count: int,
+    name: str,
+    part: str,
+    words: Sequence[str],
+    only: Sequence[str],
+    seeds: Sequence[int],
+    runs: Path,
+    out: Path,
+    console: "Console",
+) -> None:
+    """What is left of a part, by several processes."""
+    from ropewalk.lab.together import together
+
+    lists = {"--set": words, "--only": only, "--seed": [str(seed) for seed in seeds]}
+    chosen = [word for flag, given in lists.items() if given for word in (flag, *given)]
+    places = ["--runs", str(runs), "--out", str(out)]
+    together(count, ["compare", "--study", name, "--part", part, *chosen, *places], runs / ".compiled", console)
 
 
 def fold(path: Path, out: Path | None) -> "Folded":

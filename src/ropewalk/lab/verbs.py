@@ -93,6 +93,7 @@ def compare(
     part: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
     seed: tuple[int, ...] = (),
+    together: int = 1,
 ) -> int:
     """Train encodings under the same conditions with several seeds, probe them, and report what they come to.
 
@@ -114,11 +115,15 @@ def compare(
         part: Parts of the study; all, one after another, by default.
         only: Encodings of the study, by the names that they have in it; all by default.
         seed: Seeds of the study; those of each part by default.
+        together: Processes that share the runs of a study, each with its share of the processors.
     """
+    if together < 1:
+        raise Refusal(f"together must be a number of processes, 1 or more, got {together}")
     if study is not None:
-        return studying.study(study, encodings, set, part, only, seed, Path(runs), Path(out), output.console())
-    if not encodings or part or only or seed:
-        raise Refusal("compare needs the names of encodings, or --study with --part, --only and --seed if need be")
+        places, console = (Path(runs), Path(out)), output.console()
+        return studying.study(study, encodings, set, part, only, seed, *places, console, count=together)
+    if not encodings or part or only or seed or together > 1:
+        raise Refusal("compare needs the names of encodings, or --study with --part, --only, --seed or --together")
     chosen, console = probing.names(probes), output.console()
     if not no_report:
         output.need_matplotlib()

@@ -67,7 +67,19 @@ def run_part(
         for some, own in groups(study, part, left, seed, given, runs) if left else ():
             said = [study.encodings[name] for name in some]
             compare(said, own, runs, seeds=[seed], baseline=said[0], console=console, after=keep)
-    return {(name, seed) for name in names for seed in numbers} <= set(written(path, config))
+    return complete(study, part, out, only=only, seeds=seeds, given=given)
+
+
+def complete(
+    study: Study, part: str, out: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (), given: Mapping[str, Any]
+) -> bool | None:
+    """Whether all runs of a part that are asked for have a line; None if none is asked for."""
+    names, numbers = study.members(part, only, seeds)
+    if not names:
+        return None
+    with refusing():
+        config = study.config(part, given)
+    return {(name, seed) for name in names for seed in numbers} <= set(written(out / f"{part}.jsonl", config))
 
 
 def written(path: Path, config: Config) -> dict[tuple[str, int], float]:
