@@ -374,3 +374,71 @@ def test_crops_are_as_large_as_asked():
     assert torch.equal(boxes[:, 2], boxes[:, 3])
     assert boxes[:, 2].min() > 70
     assert boxes[:, 2].max() < 78
+
+
+# What stays in memory
+
+
+def emptied(path):
+    """Make every image a file that cannot be read."""
+    for file in path.rglob("*.png"):
+        file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_cut_as_at_evaluation_is_read_once(pictures, workers):
+    data = opened(pictures, crop=None, workers=workers)
+    orders = [epoch_order(data.counts["train"], 10, seed=0, epoch=epoch) for epoch in range(3)]
+    fresh = [list(opened(pictures, crop=None).batches("train", order, epoch=0)) for order in orders]
+    first = [list(data.batches("train", order, epoch=i)) for i, order in enumerate(orders[:2])]
+    assert all(map(same, first, fresh[:2]))
+    rest = passed(data), passed(data, "validation"), passed(data, "test")
+    emptied(pictures)
+    assert same(list(data.batches("train", orders[2], epoch=2)), fresh[2])
+    assert all(map(same, (passed(data), passed(data, "validation"), passed(data, "test")), rest))
+
+
+def test_a_sample_that_a_pass_left_out_is_read_when_it_comes(pictures):
+    data, count = opened(pictures, crop=None), 24
+    list(data.batches("train", [torch.arange(count - 1)]))
+    emptied(pictures)
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        list(data.batches("train", [torch.arange(count)]))
+    (batch,) = data.batches("train", [torch.arange(count - 1).flip(0)])
+    assert len(batch.labels) == count - 1
+
+
+def test_random_crops_are_not_kept(pictures):
+    data = opened(pictures)
+    assert not same(passed(data, epoch=0), passed(data, epoch=1))
+    emptied(pictures)
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        passed(data)
+
+
+def test_what_would_take_too_much_memory_is_not_kept(pictures, monkeypatch):
+    monkeypatch.setattr("ropewalk.lab.data.kept.MOST", 24 * 3 * 6 * 10)
+    assert not kept_after_a_pass(pictures, size=(6, 11))
+    assert kept_after_a_pass(pictures, size=(6, 10))
+
+
+def kept_after_a_pass(path, **options):
+    """Whether a second pass through the training set opens no files."""
+    data = opened(path, crop=None, **options)
+    before, sources = passed(data), {file: file.read_bytes() for file in path.rglob("*.png")}
+    emptied(path)
+    try:
+        return same(passed(data), before)
+    except ValueError:
+        return False
+    finally:
+        for file, content in sources.items():
+            file.write_bytes(content)
+
+
+def test_batches_that_are_spoilt_leave_what_is_kept_as_it_was(pictures):
+    data = opened(pictures, crop=None)
+    first = passed(data)
+    for batch in passed(data):
+        batch.images.zero_()
+    assert same(passed(data), first)

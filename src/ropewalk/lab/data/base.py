@@ -23,17 +23,21 @@ class Batch:
     labels: Tensor
     index: Tensor
 
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All three."""
+        return self.images, self.labels, self.index
+
     def __getitem__(self, rows: Tensor) -> "Batch":
-        return Batch(self.images[rows], self.labels[rows], self.index[rows])
+        return Batch(*(whole[rows] for whole in self.tensors()))
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; from pinned memory it goes there while others work."""
         ahead = self.images.device.type == "cpu"  # the other way, nobody would wait until it has come
-        return Batch(*(whole.to(device, non_blocking=ahead) for whole in (self.images, self.labels, self.index)))
+        return Batch(*(whole.to(device, non_blocking=ahead) for whole in self.tensors()))
 
     def pin_memory(self) -> "Batch":
         """The same batch in memory that a GPU can fetch by itself; loaders ask for it by this name."""
-        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.index.pin_memory())
+        return Batch(*(whole.pin_memory() for whole in self.tensors()))
 
 
 class Measured(ABC):

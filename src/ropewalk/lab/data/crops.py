@@ -49,6 +49,11 @@ class Crops(Dataset[Batch | str]):
     ) -> None:
         self.samples, self.size, self.seed, self.crop = samples, size, seed, crop
 
+    @property
+    def still(self) -> bool:
+        """Whether a sample is the same in every epoch."""
+        return self.crop is None
+
     def __getitem__(self, key: tuple[int, list[int]]) -> Batch | str:
         epoch, rows = key
         index = torch.tensor(rows, dtype=torch.int64)

@@ -4,15 +4,19 @@ A folder has train/ and test/, with a folder of images for each class, and may h
 without test/, as in ImageNet, it is the test set. Images become RGB, of one size; `Crops` says how.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import torch
+from torch import Tensor
 from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[import-untyped]
 
+from ropewalk.lab.data.base import Batch
 from ropewalk.lab.data.crop import Crop
 from ropewalk.lab.data.crops import Crops
+from ropewalk.lab.data.kept import Kept
 from ropewalk.lab.data.loaded import Loaded
 from ropewalk.lab.data.pixels import moments, sides_of
 from ropewalk.lab.data.split import parts
@@ -26,7 +30,8 @@ SAMPLE = 2048
 class Folder(Loaded):
     """A folder, its training set cut into training and validation set if it has no own validation set.
 
-    Mean and deviation are those of at most 2,048 training images, at even distances among them, cut as at evaluation.
+    Mean and deviation are those of at most 2,048 training images, at even distances among them, cut as at evaluation. Images
+    that are cut so stay in memory, if a split has not too many of them, and their files are read once.
 
     workers  Processes that read, at most one a core; 0 reads where the batches are used. Batches do not depend on it.
     crop     How training images are cut at random; None cuts them as at evaluation.
@@ -60,7 +65,20 @@ class Folder(Loaded):
             "validation": self._cuts(files["validation" if own else "train"].samples),
             "test": self._cuts(files["test"].samples),
         }
+        self._kept: dict[str, Kept] = {}
         super().__init__(self._crops, index, workers)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same data; what was kept elsewhere is read again."""
+        self._kept = {}
+        return super().to(device)
+
+    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
+        count, shape, read = self.counts[split], (self.channels, *self.size), super()._batches
+        if not self._crops[split].still or not Kept.fits(count, shape):
+            return read(split, order, epoch)
+        kept = self._kept[split] = self._kept.get(split) or Kept(count, shape, self.device)
+        return kept.batches(order, lambda some: read(split, some, epoch))
 
     def _found(self, path: Path) -> DatasetFolder:
         """The files of each class in a folder, if each has some."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.lab.data.base import Batch, Data
+from ropewalk.lab.data.kept import picked
 from ropewalk.lab.data.pixels import CHUNK, moments, resized, sides_of
 from ropewalk.lab.data.split import parts
 
@@ -67,17 +68,10 @@ class Memory(Data):
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
         if split not in self._parts:
             self._parts[split] = self._test()
-        return self._picked(self._parts[split], order)
+        return picked(self._parts[split], order)
 
     def _test(self) -> Batch:
         images, labels = self._read_test()
         if len(labels) != self.counts["test"]:
             raise ValueError(f"the test set of {self.name} must have {self.counts['test']} samples, got {len(labels)}")
         return self._sized(images, labels)
-
-    def _picked(self, part: Batch, order: list[Tensor]) -> Iterator[Batch]:
-        """Batches of a split. All positions go to the device in one go."""
-        empty = torch.empty(0, dtype=torch.int64)
-        rows = torch.cat([empty, *order]).to(self.device)
-        for some in torch.split(rows, [len(positions) for positions in order]):
-            yield part[some]

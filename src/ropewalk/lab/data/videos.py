@@ -46,6 +46,10 @@ class Clips(Crops):
         super().__init__(samples, size, seed or 0, crop)
         self.moving = seed is not None
 
+    @property
+    def still(self) -> bool:
+        return super().still and not self.moving
+
     def _draws(self, epoch: int, index: Tensor) -> list[Draws]:
         """The numbers of time, if any, and after them those of the box."""
         times = uniform(self.seed, epoch, index, TIME, 2).tolist() if self.moving else [[]] * len(index)
