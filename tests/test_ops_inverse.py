@@ -59,6 +59,7 @@ def test_transformed():
     torch.testing.assert_close(slope, difference, rtol=0, atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch 2.9's own tracer
 def test_compiled_it_is_the_same():
     matrix = regular(2, 5, 5, dtype=torch.float32).requires_grad_()
     results = []
