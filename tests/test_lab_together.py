@@ -2,14 +2,17 @@
 
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 from rich.console import Console
 
+import ropewalk.lab.together as module
 from ropewalk.cli import main
 from ropewalk.lab.store import Run
 from ropewalk.lab.studies.lines import load
@@ -24,7 +27,7 @@ def words(folder, *more, epochs):
 
 
 def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr("ropewalk.lab.together.cores", lambda: 16)
     monkeypatch.setenv("KEPT", "yes")
     first, second = (environment(i, 5, tmp_path) for i in range(2))
     assert {first[key] for key in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")} == {"3"}
@@ -35,13 +38,70 @@ def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkey
     assert environment(0, 40, tmp_path)["OMP_NUM_THREADS"] == "1"
 
 
-def test_what_each_says_is_told(tmp_path):
+def test_what_each_says_is_told():
     out = io.StringIO()
-    codes = together(2, ["show", "axle"], tmp_path, Console(file=out, width=500))
-    assert codes == [2, 2]
+    assert together(2, ["show", "[red]axle"], Console(file=out, width=500)) == [2, 2]
     told = out.getvalue().splitlines()
     assert {line[:3] for line in told} == {"1: ", "2: "}
-    assert sum("no encoding is named 'axle'" in line for line in told) == 2
+    assert sum("no encoding is named '[red]axle'" in line for line in told) == 2
+
+
+def test_bytes_that_are_no_text_are_told_too(monkeypatch):
+    out = io.StringIO()
+    speaking = "import sys; sys.stdout.buffer.write(b'a\\xffb\\n')"
+    monkeypatch.setattr(sys, "executable", made_up(speaking))
+    try:
+        assert together(1, [], Console(file=out, width=50)) == [0]
+    finally:
+        os.unlink(sys.executable)
+    assert out.getvalue() == "1: a\N{REPLACEMENT CHARACTER}b\n"
+
+
+def made_up(program):
+    """A program in the place of Python's, which runs this."""
+    handle, path = tempfile.mkstemp(suffix=".sh")
+    os.write(handle, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{program}"\n'.encode())
+    os.close(handle)
+    os.chmod(path, 0o700)
+    return path
+
+
+def test_if_one_cannot_be_started_none_stays(monkeypatch):
+    begin, begun = module._begun, []
+
+    def failing(*given):
+        if begun:
+            raise OSError(12, "no memory")
+        begun.append(begin(*given))
+        return begun[0]
+
+    monkeypatch.setattr(module, "_begun", failing)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(OSError, match="no memory"):
+        together(2, ["check"], Console(file=io.StringIO()))
+    assert begun[0].poll() == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_processes_are_asked_for_what_was_asked_for(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(module, "together", lambda count, given, console: asked.append((count, given)) or [0, -9])
+    chosen = ("--part", "screening", "--only", "none", "axial", "--seed", "1", "--together", "2")
+    assert main(words(tmp_path, *chosen, epochs=1)) == 1
+    ((count, given),) = asked
+    assert count == 2
+    assert given[:5] == ["compare", "--study", "equivariance", "--part", "screening"]
+    assert sorted(given[5:]) == sorted(words(tmp_path, *chosen[2:-2], epochs=1)[3:])
+    assert "process 2 was ended by signal 9" in capsys.readouterr().out
+
+
+def test_what_processes_refuse_ends_the_study(tmp_path, capsys):
+    refused = words(tmp_path, "--together", "2", epochs=1)
+    refused[refused.index("data=digits")] = f"data={tmp_path / 'nowhere.npz'}"
+    assert main(refused) == 2
+    told = capsys.readouterr().out
+    assert "nowhere.npz" in told
+    assert "recipe-paper-crop" not in told
 
 
 def test_a_study_is_shared(tmp_path, capsys):
@@ -56,15 +116,15 @@ def test_a_study_is_shared(tmp_path, capsys):
     assert "1: " not in capsys.readouterr().out  # nothing is left to do
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_all_end_when_one_is_told_to(tmp_path, number):
     command = words(tmp_path, "--part", "screening", "--only", "none", "axial", "--together", "2", epochs=5000)
     parent = subprocess.Popen([sys.executable, "-m", "ropewalk", *command], stdout=subprocess.PIPE, text=True)
     found = wait_for(lambda: [path.parent for path in tmp_path.glob("runs/*/metrics.jsonl")], count=2)
     parent.send_signal(number)
     out, _ = parent.communicate(timeout=60)
-    assert parent.returncode not in (0, None)
-    assert out.count("the same command goes on") == 2
+    assert parent.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}[number]
+    assert "stopped; the same command goes on" in out
     for path in found:
         run = Run.at(path)
         run.claim()  # nobody holds it any more
@@ -80,8 +140,12 @@ def wait_for(look, count):
     raise AssertionError(f"{count} were wanted, and there are {found}")
 
 
-def test_a_number_of_processes_is_wanted(capsys):
+def test_a_number_of_processes_is_wanted(capsys, monkeypatch):
     assert main(["compare", "--study", "equivariance", "--together", "0"]) == 2
     assert "together must be a number of processes, 1 or more, got 0" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert main(["compare", "--study", "equivariance", "--together", "2"]) == 2
+    assert "it must not be launched in several, got WORLD_SIZE=4" in capsys.readouterr().err
+    monkeypatch.delenv("WORLD_SIZE")
     assert main(["compare", "axial", "--together", "2"]) == 2
     assert "or --study with --part, --only, --seed or --together" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from functorch.compile import aot_function, nop
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -59,11 +60,11 @@ def test_transformed():
     torch.testing.assert_close(slope, difference, rtol=0, atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch 2.9's own tracer
-def test_compiled_it_is_the_same():
+def test_traced_there_and_back_it_is_the_same():
     matrix = regular(2, 5, 5, dtype=torch.float32).requires_grad_()
+    traced = aot_function(lambda x: Apart.apply(x).sin(), fw_compiler=nop, bw_compiler=nop)
     results = []
-    for inverse in (torch.compile(lambda x: Apart.apply(x).sin(), fullgraph=True), lambda x: torch.linalg.inv(x).sin()):
+    for inverse in (traced, lambda x: torch.linalg.inv(x).sin()):
         found = inverse(matrix)
         results.append([found, *torch.autograd.grad(found.sum(), matrix)])
     torch.testing.assert_close(*results)
@@ -82,3 +83,11 @@ def test_on_a_gpu_graphs_leave_it_out():
     with FakeTensorMode():
         graph = make_fx(ops.inverse)(torch.empty(2, 3, 3, device="cuda"))
     assert [node.target for node in graph.graph.nodes if node.op == "call_function"] == [op]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+def test_on_a_gpu_transforms_see_through_it():
+    with FakeTensorMode():
+        matrix = torch.empty(2, 3, 3, device="cuda")
+        assert torch.func.vmap(ops.inverse)(matrix).shape == matrix.shape
+        assert torch.func.jvp(ops.inverse, (matrix,), (matrix,))[1].shape == matrix.shape

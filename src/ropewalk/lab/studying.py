@@ -73,7 +73,8 @@ def study(
         with ending():
             done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
             if done is False and count > 1:
-                _together(count, name, part, words, only, seeds, runs, out, console)
+                if _together(count, name, part, words, only, seeds, runs, out, console) == Refusal.code:
+                    return Refusal.code
                 done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
             elif done is not None:
                 done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
@@ -94,14 +95,22 @@ def _together(
     runs: Path,
     out: Path,
     console: "Console",
-) -> None:
-    """What is left of a part, by several processes."""
+) -> int:
+    """What is left of a part, by several processes: the worst of their codes, and words of those that were killed."""
     from ropewalk.lab.together import together
 
     lists = {"--set": words, "--only": only, "--seed": [str(seed) for seed in seeds]}
     chosen = [word for flag, given in lists.items() if given for word in (flag, *given)]
     places = ["--runs", str(runs), "--out", str(out)]
-    together(count, ["compare", "--study", name, "--part", part, *chosen, *places], runs / ".compiled", console)
+    try:
+        codes = together(count, ["compare", "--study", name, "--part", part, *chosen, *places], console)
+    except (KeyboardInterrupt, SystemExit):
+        console.print("stopped; the same command goes on")
+        raise
+    for number, code in enumerate(codes, 1):
+        if code < 0:
+            console.print(f"process {number} was ended by signal {-code}; the same command goes on")
+    return max(codes)
 
 
 def fold(path: Path, out: Path | None) -> "Folded":

@@ -6,67 +6,92 @@ since one trains while another compiles or is probed; NVIDIA's MPS lets their ke
 do not.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
+from rich.text import Text
+
+from ropewalk.lab.data.reader import cores
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def together(count: int, words: Sequence[str], caches: Path, console: Console) -> list[int]:
+def together(count: int, words: Sequence[str], console: Console) -> list[int]:
     """Run `ropewalk` with these words so many times at once, tell what each says, and return their codes.
 
-    Interrupted or told to end, it interrupts them all, and ends when they have ended.
+    Interrupted or told to end, it ends them all: what runs have kept stays, as after any kill.
     """
-    command = [sys.executable, "-m", "ropewalk", *words]
-    children = [_begun(command, environment(i, count, caches)) for i in range(count)]
-    tellers = [threading.Thread(target=_tell, args=(i, each, console)) for i, each in enumerate(children)]
-    for each in tellers:
-        each.start()
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        return [child.wait() for child in children]
-    finally:
-        for child in children:
-            child.send_signal(signal.SIGINT)  # those that have ended get none
-        for child, teller in zip(children, tellers, strict=True):
-            child.wait()
-            teller.join()
-        signal.signal(signal.SIGTERM, before)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    children: list[subprocess.Popen[str]] = []
+    tellers: list[threading.Thread] = []
+    with tempfile.TemporaryDirectory(prefix="ropewalk-") as folder, _told_to_end():
+        try:
+            for number in range(count):
+                children.append(_begun(words, environment(number, count, Path(folder))))
+                tellers.append(threading.Thread(target=_tell, args=(number, children[-1], console)))
+                tellers[-1].start()
+            return [child.wait() for child in children]
+        finally:
+            for child in children:
+                _end(child)
+            for teller in tellers:
+                teller.join()
 
 
 def environment(number: int, count: int, caches: Path) -> dict[str, str]:
     """That of one of so many processes."""
-    share, own = str(max(1, (os.cpu_count() or 1) // count)), caches.resolve() / str(number)
+    share, own = str(max(1, cores() // count)), caches / str(number)
     threads = {"OMP_NUM_THREADS": share, "TORCHINDUCTOR_COMPILE_THREADS": share}
     folders = {"TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"), "TRITON_CACHE_DIR": str(own / "triton")}
     return {**os.environ, **threads, **folders, "PYTHONUNBUFFERED": "1"}
 
 
-def _begun(command: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
-    """A process in a session of its own, so that a terminal's Ctrl-C reaches it once, through this one."""
+def _begun(words: Sequence[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
+    """A process that leads a group of its own, so that a terminal's Ctrl-C comes to this one alone."""
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "ropewalk", *words],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         start_new_session=True,
     )
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """End a process that has not ended, and what it has begun itself."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
 
 
 def _tell(number: int, child: "subprocess.Popen[str]", console: Console) -> None:
     assert child.stdout is not None
     with child.stdout as said:
         for line in said:
-            console.print(f"{number + 1}: {line.rstrip()}", highlight=False)
+            console.print(Text(f"{number + 1}: {line.rstrip()}"), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[None]:
+    """What would end this process at once ends it by an exception."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -28,7 +28,7 @@ from ropewalk.lab.diagnosis import broken, doubt, doubt_maps, looking, uncompile
 from ropewalk.lab.draws import seed_of
 from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.schedule import learning_rate
-from ropewalk.lab.sound import sound
+from ropewalk.lab.sound import TAG, sound
 from ropewalk.lab.starting import Model, begin
 from ropewalk.lab.store import PICTURE, Damaged, Run, put
 from ropewalk.lab.tasks import Pictured, task_of
@@ -76,6 +76,7 @@ class Trainer:
         self.plain, self.per_epoch = self.task.model, self.task.steps
         if config.compile:  # as CUDA graphs, unless processes talk to each other: launching takes longer than a step
             torch._dynamo.config.recompile_limit = MANY
+            torch.compiler.config.cache_key_tag = TAG
             graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
             self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         self.model = self.plain if accelerator.num_processes == 1 else accelerator.prepare(self.plain)
@@ -291,7 +292,7 @@ class Trainer:
         if isinstance(self.plain, Dense):
             share = self.config.batch // self.accelerator.num_processes
             images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
-            with self.accelerator.autocast():
+            with self.accelerator.autocast(), sound():
                 doubt_maps(self.plain, images)
 
     def draw(self) -> None:

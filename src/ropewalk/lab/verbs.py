@@ -1,6 +1,7 @@
 """The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -119,6 +120,8 @@ def compare(
     """
     if together < 1:
         raise Refusal(f"together must be a number of processes, 1 or more, got {together}")
+    if together > 1 and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise Refusal(f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}")
     if study is not None:
         places, console = (Path(runs), Path(out)), output.console()
         return studying.study(study, encodings, set, part, only, seed, *places, console, count=together)

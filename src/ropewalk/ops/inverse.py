@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ropewalk.ops.fused import transformed
+from ropewalk.ops.layout import exactly
+
 torch.library.define("ropewalk::inverse", "(Tensor matrix) -> Tensor")
 torch.library.define("ropewalk::inverse_apart", "(Tensor matrix) -> Tensor", tags=[torch.Tag.cudagraph_unsafe])
 
@@ -21,7 +24,7 @@ def inverse_reference(matrix: Tensor) -> Tensor:
 
 
 def _inverse(matrix: Tensor) -> Tensor:
-    return Apart.apply(matrix) if matrix.is_cuda else inverse_reference(matrix)
+    return Apart.apply(matrix) if matrix.is_cuda and not transformed() else inverse_reference(matrix)
 
 
 torch.library.impl("ropewalk::inverse", "CompositeImplicitAutograd", _inverse)
@@ -42,7 +45,7 @@ class Apart(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (inverted,) = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):
+        with exactly(grad):
             return -(inverted.mT @ grad @ inverted.mT)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ropewalk.lab.probes.resolving import MODES
 from ropewalk.lab.studies.claims import Claim, Line, Side, Value
 
 ARTICLE, GEIJN, COMROPE, HEO = "the article", "arXiv 2511.08368", "arXiv 2506.03737", "arXiv 2403.13298"
@@ -16,10 +17,15 @@ def accuracy(line: Line) -> float:
 
 
 def at(side: int) -> Value:
-    """The accuracy on validation images of so many pixels a side, in the mode that suits the encoding best."""
+    """The accuracy on validation images of so many pixels a side, with patches placed as suits the encoding best.
+
+    Rules of context extension, which few encodings take, do not count.
+    """
 
     def value(line: Line) -> float | None:
-        found = [row["accuracy"] for row in _rows(line, "resolution") if row["size"] == [side, side]]
+        found = [
+            row["accuracy"] for row in _rows(line, "resolution") if row["size"] == [side, side] and row["mode"] in MODES
+        ]
         return 100 * max(found) if found else None
 
     return value
