@@ -43,6 +43,13 @@ def shuffled(line: Line) -> float | None:
     return 100 * rows[0]["accuracy"] if rows else None
 
 
+def state_table(lines: Sequence[Line] | None = None) -> str:
+    """How many runs of each part are made, photographs included."""
+    every = found() if lines is None else lines
+    photographs = studied.state(STUDIES["equivariance-imagenette"], every).splitlines()[2:]
+    return "\n".join([studied.state(STUDY, every), *photographs])
+
+
 def main_table(lines: Sequence[Line] | None = None) -> str:
     """The most telling encodings: accuracy, what it is above learned-ape, and probes."""
     some = of("main", lines)
@@ -120,7 +127,7 @@ def pictures(lines: Sequence[Line] | None = None) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "equivariance-state": lambda: studied.state(STUDY, found()),
+    "equivariance-state": state_table,
     "equivariance-main": main_table,
     "equivariance-figures": pictures,
     "equivariance-own": own_table,

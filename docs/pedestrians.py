@@ -2,11 +2,12 @@
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import studied
 import tables
-from ropewalk.lab.intervals import means
+from ropewalk.lab.intervals import differences
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.claims import Line, Value
 from ropewalk.lab.studies.equivariance_claims import accuracy
@@ -29,12 +30,12 @@ def points(key: str) -> Value:
 
 def level(lines: Sequence[Line]) -> float | None:
     """The box AP on the validation set that runs are timed to."""
-    last = [line["box_curve"][-1] for line in lines if line["name"] == "learned-ape"]
+    last = [line["box_curve"][-1] for line in lines if line["name"] == "learned-ape" and line["box_curve"]]
     return SHARE * math.fsum(last) / len(last) if last else None
 
 
 def reached(wanted: float) -> Value:
-    """The share of the training after which a run first has that box AP on the validation set, in per cent."""
+    """The share of validations after which a run first has that box AP, in per cent."""
 
     def value(line: Line) -> float | None:
         curve = line["box_curve"]
@@ -43,17 +44,22 @@ def reached(wanted: float) -> Value:
     return value
 
 
-def sooner(lines: Sequence[Line], wanted: float) -> Callable[[str], str]:
-    """A column: by how many per cent sooner than `learned-ape` that level is reached, seed by seed."""
+def timed(lines: Sequence[Line], wanted: float) -> dict[str, Callable[[str], str]]:
+    """Columns: how soon that level is reached, and how much sooner than by `learned-ape`, if all runs of both reach it."""
+    runs = Counter(line["name"] for line in lines)
     values = studied.by_name(lines, reached(wanted))
-    base = values.get("learned-ape", {})
-    saved = {
-        name: [100 * (1 - each[seed] / base[seed]) for seed in each if seed in base]
-        for name, each in values.items()
-        if name != "learned-ape"
-    }
-    found = means({name: each for name, each in saved.items() if each})
-    return lambda name: studied.told(found.get(name), sign="+")
+    all_of = {name: each for name, each in values.items() if len(each) == runs[name]}
+    later = differences(all_of, "learned-ape") if "learned-ape" in all_of else {}
+
+    def after(name: str) -> str:
+        there = len(values.get(name, {}))
+        return studied.mean(all_of[name]) if name in all_of else f"{there} of {runs[name]} runs"
+
+    def sooner(name: str) -> str:
+        found = later.get(name)
+        return "" if found is None else studied.told(found._replace(mean=-found.mean), sign="+")
+
+    return {"reached after": after, "sooner": sooner}
 
 
 def masks_table(lines: Sequence[Line] | None = None) -> str:
@@ -62,7 +68,7 @@ def masks_table(lines: Sequence[Line] | None = None) -> str:
     keys = {"box AP50": "box_ap50", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
     columns = {head: studied.probed(some, points(key)) for head, key in keys.items()}
     if (wanted := level(some)) is not None:
-        columns |= {"reached after, %": studied.probed(some, reached(wanted)), "sooner, %": sooner(some, wanted)}
+        columns |= timed(some, wanted)
     return studied.compared(some, points("box_ap"), "box AP", columns)
 
 

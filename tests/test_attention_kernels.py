@@ -19,9 +19,17 @@ def benchmark():
 
 def test_kernels_that_are_here_are_timed_and_others_say_why(benchmark):
     found = {row["kernel"]: row for row in benchmark.rows({"tiny": (3, 2, 5, 8)}, torch.float32)}
-    assert found["compiled"]["ms"] > 0
-    assert found["compiled"]["back ms"] > 0
+    for kernel in ("flash", "compiled"):
+        assert found[kernel]["ms"] > 0
+        assert found[kernel]["back ms"] > 0
     assert "why" in found["cuDNN"]
+    assert "why" in found["efficient"]
+
+
+def test_a_kernel_with_wrong_gradients_is_not_timed(benchmark, monkeypatch):
+    right = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(benchmark, "attention", lambda kernel: lambda q, k, v: right(q, k, v, scale=0.4))
+    assert benchmark.timed("flash", (3, 2, 5, 8), torch.float32)["why"].startswith("gradients are off by")
 
 
 def test_wrong_gradients_are_refused(benchmark):
@@ -29,5 +37,5 @@ def test_wrong_gradients_are_refused(benchmark):
     right = torch.nn.functional.scaled_dot_product_attention
     benchmark.checked(right, inputs, gradient)
     for wrong in (lambda q, k, v: right(q, k, v, scale=0.4), lambda q, k, v: right(q, k, v) * torch.nan):
-        with pytest.raises(RuntimeError, match="gradients are off by"):
+        with pytest.raises(benchmark.Wrong, match="gradients are off by"):
             benchmark.checked(wrong, inputs, gradient)

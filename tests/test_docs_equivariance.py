@@ -66,6 +66,25 @@ def test_tables_of_other_parts(lines):
     own = [made_up("own", "axial", seed, 70.0) for seed in range(3)] + [made_up("own", "learned-ape", 0, 60.0)]
     assert cells(equivariance.own_table([*lines, *own]))["axial"]["equal span"] == "62.1"
     assert equivariance.own_table(lines) == equivariance.imagenette_table(lines) == studied.ABSENT
+    assert cells(equivariance.state_table([*lines, *own]))["imagenette"]["runs"] == "0 of 18"
+
+
+def test_photographs_are_asked_at_other_sizes():
+    sides, rows = (112, 160, 240, 320), []
+    for side in sides:
+        rows += [{"mode": mode, "size": [side, side], "accuracy": side / 1000} for mode in ("rescale", "extrapolate")]
+        rows.append({"mode": "yarn", "size": [side, side], "accuracy": 0.99})
+    line = made_up("imagenette", "axial", 0, 80.0) | {"probes": {"resolution": rows}}
+    row = cells(equivariance.imagenette_table([line]))["axial"]
+    assert [row[f"{side} px"] for side in sides if side != 160] == ["11.2", "24.0", "32.0"]
+
+
+def test_what_is_lost_when_positions_move_is_that_of_the_part(lines):
+    moved = [made_up("perturbed", "axial", seed, 60.0) for seed in range(3)]
+    for line in moved:
+        line["probes"]["offset"] = [{"rho": 0.0, "accuracy": 0.6}, {"rho": 4.0, "accuracy": 0.5}]
+    still = [line for line in lines if line["part"] == "main"]
+    assert cells(equivariance.perturbed_table([*still, *moved]))["axial"]["lost when moved"] == "10.0"
 
 
 def test_claims(lines):
@@ -121,6 +140,11 @@ def test_runs_that_were_made_need_not_be_made_again(part):
 def test_differences_are_those_of_sizes_and_seeds_that_both_have():
     own, base = {32: {0: 60.0, 1: 61.0}, 48: {2: 50.0}, 64: {0: 9.0}}, {32: {0: 58.0, 2: 1.0}, 48: {0: 40.0}}
     assert equivariance_figures.less(own, base) == {32: {0: 2.0}}
+
+
+def test_accuracies_are_those_of_the_mode(lines):
+    found = equivariance_figures.accuracies([line for line in lines if line["part"] == "main"], "learned-ape", "rescale")
+    assert found[48] == {0: 51.0, 1: 51.0, 2: 51.0}
 
 
 def test_figures(lines, tmp_path):

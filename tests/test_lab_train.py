@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
 from ropewalk.lab import store
 from ropewalk.lab import train as training
@@ -305,6 +306,14 @@ def test_steps_do_without_cudnns_attention_and_leave_it_as_it_was(tmp_path, monk
             torch.backends.cuda.enable_cudnn_sdp(True)
     assert seen
     assert not any(seen)
+
+
+def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, monkeypatch):
+    """Keys of what compilers keep have no word about attention but this."""
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "")
+    config = replace(SMALL, compile=True)
+    Trainer(config, Run(tmp_path, config), Accelerator(), lambda record: None)
+    assert "cuDNN" in torch.compiler.config.cache_key_tag
 
 
 # Two processes
