@@ -91,7 +91,8 @@ def test_only_some_are_asked_about():
 
 
 def test_numbers_of_a_run():
-    rows = [{"mode": mode, "size": [48, 48], "accuracy": share} for mode, share in (("extrapolate", 0.3), ("ntk", 0.4))]
+    modes = {"extrapolate": 0.3, "rescale": 0.4, "yarn": 0.5}  # the last is no way to place patches
+    rows = [{"mode": mode, "size": [48, 48], "accuracy": share} for mode, share in modes.items()]
     moved = [{"rho": 0.0, "accuracy": 0.6}, {"rho": 4.0, "accuracy": 0.45}]
     layers = [{"layer": i, "radians": [6.0 - i, 1.0, 9.0]} for i in range(6)]
     one = line("a", 0, 60.0, probes={"resolution": rows, "offset": moved, "frequencies": layers}, encoding_parameters=9)
