@@ -20,10 +20,8 @@ MORE = {"main": 45_000, "half": 22_500, "fifth": 9_000}
 """Images that are trained on in parts that are compared by it."""
 
 
-@functools.cache
-def found() -> tuple[Line, ...]:
-    """The lines of all parts."""
-    return studied.found("equivariance")
+found = functools.partial(studied.found, "equivariance")
+"""The lines of all parts."""
 
 
 def of(part: str, lines: Sequence[Line] | None = None) -> list[Line]:

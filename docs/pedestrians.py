@@ -17,10 +17,8 @@ SHARE = 0.9
 """Of what `learned-ape` has in the end, on the average: the level that all runs are timed to."""
 
 
-@functools.cache
-def found() -> tuple[Line, ...]:
-    """The lines of all parts."""
-    return studied.found("pedestrians")
+found = functools.partial(studied.found, "pedestrians")
+"""The lines of all parts."""
 
 
 def points(key: str) -> Value:

@@ -1,5 +1,6 @@
 """What pages of studies have in common: lines of runs, and numbers of them in words."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 ABSENT = "*Not run yet.*"
 
 
+@functools.cache
 def found(folder: str) -> tuple[Line, ...]:
     """The lines of all parts of a study."""
     return tuple(line for path in sorted((RESULTS / folder).glob("*.jsonl")) for line in load(path))

@@ -1,5 +1,6 @@
 """What the verbs fold, train, compare and report do. What is heavy is imported when it is asked for."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,48 +63,52 @@ def study(
     """Run a study, or some of it, part after part; with a count, by so many processes that share its runs."""
     from ropewalk.lab.endings import ending
     from ropewalk.lab.studies import STUDIES
-    from ropewalk.lab.studies.running import complete, run_part, table
+    from ropewalk.lab.studies.running import asked, run, table
 
     chosen = STUDIES[known("study", name, STUDIES)]
     if encodings:
         raise Refusal(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
+    _check_count(count)
     given, code = _replaced(chosen.base.document(), words), 0
     for part in chosen.chosen(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
         with ending():
-            done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
-            if done is False and count > 1:
-                if _together(count, name, part, words, only, seeds, runs, out, console) == Refusal.code:
+            wanted = asked(chosen, part, out, only=only, seeds=seeds, given=given)
+            if wanted is None:
+                continue
+            if count > 1 and not wanted.complete():
+                if _together(count, _again(name, part, words, only, seeds, runs, out), console) == Refusal.code:
                     return Refusal.code
-                done = complete(chosen, part, out, only=only, seeds=seeds, given=given)
-            elif done is not None:
-                done = run_part(chosen, part, runs, out, only=only, seeds=seeds, given=given, console=console)
-        if done is not None:
-            path = out / f"{part}.jsonl"
-            console.print(*table(path, chosen.config(part, given)), str(path), sep="\n", highlight=False)
-            code = code or int(not done)
+            else:
+                run(wanted, runs, console)
+            code = code or int(not wanted.complete())
+        console.print(*table(wanted.path, wanted.config), str(wanted.path), sep="\n", highlight=False)
     return code
 
 
-def _together(
-    count: int,
-    name: str,
-    part: str,
-    words: Sequence[str],
-    only: Sequence[str],
-    seeds: Sequence[int],
-    runs: Path,
-    out: Path,
-    console: "Console",
-) -> int:
-    """What is left of a part, by several processes: the worst of their codes, and words of those that were killed."""
-    from ropewalk.lab.together import together
+def _check_count(count: int) -> None:
+    """Refuse a number of processes that cannot be started."""
+    if count < 1:
+        raise Refusal(f"together must be a number of processes, 1 or more, got {count}")
+    if count > 1 and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise Refusal(f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}")
 
+
+def _again(
+    name: str, part: str, words: Sequence[str], only: Sequence[str], seeds: Sequence[int], runs: Path, out: Path
+) -> list[str]:
+    """The words that ask for a part of a study on the command line."""
     lists = {"--set": words, "--only": only, "--seed": [str(seed) for seed in seeds]}
     chosen = [word for flag, given in lists.items() if given for word in (flag, *given)]
-    places = ["--runs", str(runs), "--out", str(out)]
+    return ["compare", "--study", name, "--part", part, *chosen, "--runs", str(runs), "--out", str(out)]
+
+
+def _together(count: int, words: Sequence[str], console: "Console") -> int:
+    """Several processes with these words: the worst of their codes; it is told which were killed."""
+    from ropewalk.lab.together import together
+
     try:
-        codes = together(count, ["compare", "--study", name, "--part", part, *chosen, *places], console)
+        codes = together(count, words, console)
     except (KeyboardInterrupt, SystemExit):
         console.print("stopped; the same command goes on")
         raise

@@ -1,7 +1,6 @@
 """The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -118,14 +117,10 @@ def compare(
         seed: Seeds of the study; those of each part by default.
         together: Processes that share the runs of a study, each with its share of the processors.
     """
-    if together < 1:
-        raise Refusal(f"together must be a number of processes, 1 or more, got {together}")
-    if together > 1 and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
-        raise Refusal(f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}")
     if study is not None:
         places, console = (Path(runs), Path(out)), output.console()
         return studying.study(study, encodings, set, part, only, seed, *places, console, count=together)
-    if not encodings or part or only or seed or together > 1:
+    if not encodings or part or only or seed or together != 1:
         raise Refusal("compare needs the names of encodings, or --study with --part, --only, --seed or --together")
     chosen, console = probing.names(probes), output.console()
     if not no_report:

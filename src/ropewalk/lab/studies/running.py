@@ -6,6 +6,7 @@ Processes that are started with the same command share its runs: what one of the
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,44 @@ from ropewalk.lab.studies.study import Study
 from ropewalk.lab.verdicts import one_line
 
 
-def run_part(
-    study: Study,
-    part: str,
-    runs: Path,
-    out: Path,
-    *,
-    only: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-    given: Mapping[str, Any],
-    console: Console,
-) -> bool | None:
-    """Train, probe and write down a part, or some of its runs: whether all have a line; None if none is asked for."""
+@dataclass(frozen=True)
+class Asked:
+    """The runs of a part that are asked for: encodings by name, seeds, settings, and the file for their lines."""
+
+    study: Study
+    part: str
+    names: Sequence[str]
+    seeds: Sequence[int]
+    given: Mapping[str, Any]
+    config: Config
+    path: Path
+
+    def left(self, seed: int) -> list[str]:
+        """Encodings that have no line with this seed."""
+        there = written(self.path, self.config)
+        return [name for name in self.names if (name, seed) not in there]
+
+    def complete(self) -> bool:
+        """Whether all have a line."""
+        return not any(self.left(seed) for seed in self.seeds)
+
+
+def asked(
+    study: Study, part: str, out: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (), given: Mapping[str, Any]
+) -> Asked | None:
+    """What is asked for of a part; None if it has none of it."""
     names, numbers = study.members(part, only, seeds)
     if not names:
         return None
     with refusing():
         config = study.config(part, given)
-    path, probes = out / f"{part}.jsonl", list(PROBES) if study.parts[part].probed else []
+    return Asked(study, part, names, numbers, given, config, out / f"{part}.jsonl")
+
+
+def run(wanted: Asked, runs: Path, console: Console) -> None:
+    """Train, probe and write down what has no line."""
+    study, part, path, config = wanted.study, wanted.part, wanted.path, wanted.config
+    probes = list(PROBES) if study.parts[part].probed else []
 
     def keep(run: Run) -> None:
         with contextlib.suppress(Busy):  # another process is at it
@@ -61,25 +82,11 @@ def run_part(
         else:
             write(path, [line(study, part, run)])
 
-    for seed in numbers:
-        there = written(path, config)
-        left = [name for name in names if (name, seed) not in there]
-        for some, own in groups(study, part, left, seed, given, runs) if left else ():
+    for seed in wanted.seeds:
+        left = wanted.left(seed)
+        for some, own in groups(study, part, left, seed, wanted.given, runs) if left else ():
             said = [study.encodings[name] for name in some]
             compare(said, own, runs, seeds=[seed], baseline=said[0], console=console, after=keep)
-    return complete(study, part, out, only=only, seeds=seeds, given=given)
-
-
-def complete(
-    study: Study, part: str, out: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (), given: Mapping[str, Any]
-) -> bool | None:
-    """Whether all runs of a part that are asked for have a line; None if none is asked for."""
-    names, numbers = study.members(part, only, seeds)
-    if not names:
-        return None
-    with refusing():
-        config = study.config(part, given)
-    return {(name, seed) for name in names for seed in numbers} <= set(written(out / f"{part}.jsonl", config))
 
 
 def written(path: Path, config: Config) -> dict[tuple[str, int], float]:
