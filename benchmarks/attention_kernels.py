@@ -2,8 +2,8 @@
 
 python benchmarks/attention_kernels.py --path results/attention-kernels-h200.json
 
-Gradients of each are compared with those of float64 before they are timed. "compiled" is the plain formula, fused by the
-compiler as far as it goes, with all scores in memory.
+Gradients of each are compared with those of float64 before they are timed. "ropewalk" is `ropewalk.ops.attend`, for 64
+tokens and fewer. "formula" is softmax(q kᵀ) v, fused by the compiler as far as it goes, with all scores in memory.
 """
 
 import datetime
@@ -21,18 +21,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ropewalk.lab.bench import report
 from ropewalk.lab.bench.clock import device, replayed, replayed_back
+from ropewalk.ops.attend import FEW, Attended
 
 SHAPES = {
     "8 × 8 patches": (1024, 4, 64, 48),
+    "windows of 7 × 7": (1024, 6, 49, 32),
     "14 × 14 patches": (256, 6, 196, 64),
     "24 × 24 patches": (64, 6, 576, 64),
     "64 × 64 patches": (4, 12, 4096, 64),
 }
-KERNELS = {
+KERNELS: dict[str, SDPBackend | None] = {
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "compiled": SDPBackend.MATH,
+    "ropewalk": None,
+    "formula": None,
 }
 ALLOWED = 0.02
 """Of the norm of the exact gradients."""
@@ -46,14 +49,28 @@ class Wrong(ValueError):
 
 def attention(kernel: str) -> Attention:
     """Attention by one kernel alone."""
-    plain = F.scaled_dot_product_attention
-    formula = torch.compile(plain, dynamic=False) if kernel == "compiled" else plain
+    backend = KERNELS[kernel]
+    if backend is None:
+        return ropewalks if kernel == "ropewalk" else torch.compile(formula, dynamic=False)
 
     def attend(*qkv: Tensor) -> Tensor:
-        with sdpa_kernel(KERNELS[kernel]):
-            return formula(*qkv)
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*qkv)
 
     return attend
+
+
+def formula(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Products in the dtype of q, the softmax in float32."""
+    scores = (q @ k.mT).float() * q.shape[-1] ** -0.5
+    return scores.softmax(-1).to(q.dtype) @ v
+
+
+def ropewalks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The kernel of ropewalk, or a word that there is none."""
+    if not (q.is_cuda and q.shape[2] <= FEW):
+        raise Wrong(f"the kernel is for {FEW} tokens at most on CUDA, got {q.shape[2]} on {q.device.type}")
+    return Attended.apply(q, k, v, q.shape[-1] ** -0.5)
 
 
 def timed(kernel: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
@@ -90,7 +107,7 @@ def rows(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> list[dict[st
         for kernel in KERNELS:
             told = timed(kernel, shape, dtype)
             found.append({"what": label, "shape": list(shape), "kernel": kernel, **told})
-            print(f"{label}, {kernel}: {told}")
+            print(f"{label}, {kernel}: {told}", flush=True)
     return found
 
 

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ropewalk import ops
 from ropewalk.code import Code
+from ropewalk.ops import few
 
 LARGE, HUGE = 1 << 26, 1 << 30
 """Entries of a dense mask that are worth being spared: and where a table learns, whose gradient flex attention adds up entry
@@ -38,6 +40,8 @@ def attend(
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias,
             no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
+            Among 64 tokens or fewer, with heads of 64 channels or fewer, 1024 of them in all and nothing else asked for,
+            "auto" on CUDA takes a kernel of ropewalk.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.
@@ -57,6 +61,8 @@ def attend(
     grouped = q.shape[1] != k.shape[1]
     bias = code.scores(q, k)
     if bias is None and mask is None and (not causal or q.shape[2] == k.shape[2]):
+        if kernel == "auto" and not (causal or dropout) and few(q, k, v):
+            return ops.attend(q, k, v, q.shape[-1] ** -0.5 if scale is None else scale)
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped)
     added = _dense(q, k, bias, mask, causal)
     return F.scaled_dot_product_attention(q, k, v, added, scale=scale, dropout_p=dropout, enable_gqa=grouped)

@@ -5,6 +5,8 @@ An op is declared with its schema as a composite of others, so that autograd, `t
 Ops know tensors only, nothing of encodings.
 """
 
+from ropewalk.ops.attend import attend as attend
+from ropewalk.ops.attend import few as few
 from ropewalk.ops.change import change as change
 from ropewalk.ops.expm import expm as expm
 from ropewalk.ops.inverse import inverse as inverse

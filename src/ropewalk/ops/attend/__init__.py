@@ -1,0 +1,68 @@
+"""Attention among few tokens: those of small images and of windows.
+
+Kernels made for long sequences take tiles of 128 tokens, and are half idle with the 64 of an image of 8 × 8 patches.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ropewalk.ops.fused import fits, late, room
+
+FEW, NARROW, MANY = 64, 64, 1024
+"""So many tokens and channels at most, and so many heads of all samples at least, which keep a device busy."""
+
+torch.library.define("ropewalk::attend", "(Tensor q, Tensor k, Tensor v, float scale) -> Tensor")
+torch.library.define("ropewalk::attend_fused", "(Tensor q, Tensor k, Tensor v, float scale) -> Tensor")
+torch.library.define("ropewalk::attend_back", "(Tensor dy, Tensor q, Tensor k, Tensor v, float scale) -> Tensor[]")
+for _name in ("attend_fused", "attend_back"):
+    torch.library.impl(f"ropewalk::{_name}", "CUDA", late(_name))
+torch.library.register_fake("ropewalk::attend_fused", lambda q, k, v, scale: room(q))
+torch.library.register_fake("ropewalk::attend_back", lambda dy, *qkv: [room(x) for x in qkv[:3]])
+
+
+def attend_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """By whatever kernel PyTorch chooses."""
+    return F.scaled_dot_product_attention(q, k, v, scale=scale)
+
+
+def few(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the kernel is made for such sizes."""
+    alike = q.is_cuda and k.shape == v.shape and (q.shape[0], q.shape[1], q.shape[3]) == (k.shape[0], k.shape[1], k.shape[3])
+    narrow = 1 <= q.shape[2] <= FEW and 1 <= k.shape[2] <= FEW and 1 <= q.shape[3] <= NARROW
+    return alike and narrow and q.shape[0] * q.shape[1] >= MANY
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    # autocast may ask for another dtype than q's, and PyTorch's attention casts
+    cast = torch.is_autocast_enabled("cuda") and q.dtype is not torch.get_autocast_dtype("cuda")
+    if few(q, k, v) and not cast and fits([q, k, v], []):
+        return Attended.apply(q, k, v, scale)
+    return attend_reference(q, k, v, scale)
+
+
+torch.library.impl("ropewalk::attend", "CompositeImplicitAutograd", _attend)
+torch.library.impl("ropewalk::attend", "FuncTorchBatched", attend_reference)
+
+
+class Attended(torch.autograd.Function):
+    """The fused attention with its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.scale = scale
+        return torch.ops.ropewalk.attend_fused(q, k, v, scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        return *torch.ops.ropewalk.attend_back(dy, *ctx.saved_tensors, ctx.scale), None
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """softmax(scale · q kᵀ) v of q (B H N D), k and v (B H M D). The kernel is not differentiable twice."""
+    return torch.ops.ropewalk.attend(q, k, v, scale)
