@@ -1,5 +1,7 @@
 """Attention among few tokens: its kernels against float64, and when it is taken."""
 
+import importlib
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -144,6 +146,69 @@ def test_autocast_casts_as_it_does_elsewhere(monkeypatch):
     monkeypatch.setattr(torch, "get_autocast_dtype", {"cuda": torch.bfloat16}.__getitem__)
     assert taken()
     assert not taken(dtype=torch.float32)
+
+
+@pytest.fixture
+def everywhere(monkeypatch):
+    """Attention runs its kernel: without a GPU on CPU tensors, interpreted; and however few heads there are."""
+    module = importlib.import_module("ropewalk.ops.attend")
+    monkeypatch.setattr(module, "MANY", 1)
+    if DEVICE == "cuda":
+        yield
+        return
+    monkeypatch.setattr(module, "few", lambda q, k, v: q.shape[2] <= 64)
+    monkeypatch.setattr("ropewalk.attention.few", lambda q, k, v: q.shape[2] <= 64)
+    monkeypatch.setattr(module, "fits", lambda xs, tables: xs[0].dtype is not torch.float64)
+    with torch.library._scoped_library("ropewalk", "IMPL") as library:
+        for op in ("attend_fused", "attend_back"):
+            library.impl(op, importlib.import_module("ropewalk.ops.fused").late(op), "CPU")
+        yield
+
+
+def projected(seed=0):
+    return normal(2, 5, 9, 12, seed=seed).float().to(DEVICE).requires_grad_()
+
+
+def through(attend, code=None):
+    """What comes of a projection of q, k and v, and its gradient."""
+    x = projected()
+    out = attend(x, 3, code)
+    return [out.detach(), *torch.autograd.grad((out * normal(*out.shape, seed=1).to(out)).sum(), x)]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_gradients_of_projections(everywhere, compiled):
+    """Turned by a code and not; as autograd and compilers see it."""
+    torch.use_deterministic_algorithms(False)
+    torch.compiler.reset()
+    attend = torch.compile(rw.attend_qkv, fullgraph=True, dynamic=False) if compiled else rw.attend_qkv
+    for code in (None, rw.create("axial", head_dim=12, axes=1)(torch.arange(5.0)[:, None].to(DEVICE))):
+        expected = through(lambda *given: rw.attend_qkv(*given, kernel="sdpa"), code)
+        for one, other in zip(through(attend, code), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_derivative_is_refused(everywhere):
+    x = projected()
+    (slope,) = torch.autograd.grad(rw.attend_qkv(x, 3).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms_see_through_it(everywhere):
+    q, k, v = (normal(2, 3, 4, 5, 6, seed=i).float().to(DEVICE) for i in range(3))
+    found = torch.vmap(lambda *qkv: torch.ops.ropewalk.attend(*qkv, 0.3))(q, k, v)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.3)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arrange", [lambda x: x, ARRANGED["fused-qkv"], ARRANGED["channels-first"]])
+def test_opcheck(everywhere, arrange):
+    q, k, v, dy = (arrange(normal(2, 3, n, 6, seed=n).float()).to(DEVICE) for n in (5, 4, 4, 5))
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(torch.ops.ropewalk.attend_fused, (q, k, v, 0.3), test_utils=tests)
+    torch.library.opcheck(torch.ops.ropewalk.attend_back, (dy, q, k, v, 0.3), test_utils=tests)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device, none is here")
