@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ropewalk as rw
 from reference import normal
+from ropewalk.models import ViT
 from test_kernels import ARRANGED
 from turns import DEVICE, HALF_ULP, kernel
 
@@ -182,7 +183,7 @@ def test_gradients_of_projections(everywhere, compiled):
     torch.use_deterministic_algorithms(False)
     torch.compiler.reset()
     attend = torch.compile(rw.attend_qkv, fullgraph=True, dynamic=False) if compiled else rw.attend_qkv
-    for code in (None, rw.create("axial", head_dim=12, axes=1)(torch.arange(5.0)[:, None].to(DEVICE))):
+    for code in (None, rw.create("axial", head_dim=12, axes=1).to(DEVICE)(torch.arange(5.0)[:, None].to(DEVICE))):
         expected = through(lambda *given: rw.attend_qkv(*given, kernel="sdpa"), code)
         for one, other in zip(through(attend, code), expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -222,7 +223,7 @@ def test_models_give_the_same_with_either(compiled, dtype, monkeypatch):
     for many in (1024, 1 << 40):
         monkeypatch.setattr("ropewalk.ops.attend.MANY", many)
         torch.manual_seed(0)
-        model = rw.models.ViT("tiny", encoding="mixed", size=(32, 32), patch=4, classes=10, heads=4, depth=3).cuda()
+        model = ViT("tiny", encoding="mixed", size=(32, 32), patch=4, classes=10, heads=4, depth=3).cuda()
         run = torch.compile(model, dynamic=False) if compiled else model
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype is torch.bfloat16):
             out = run(images)
