@@ -1,13 +1,14 @@
 """Tables of the study of equivariance, from the lines of its runs in results/equivariance."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import equivariance_figures
 import studied
 import tables
 from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.studies.claims import Line, Value
 from ropewalk.lab.studies.equivariance_claims import CLAIMS, accuracy, at, lost
 
 STUDY = STUDIES["equivariance"]
@@ -48,13 +49,48 @@ def state_table(lines: Sequence[Line] | None = None) -> str:
     return "\n".join([studied.state(STUDY, every), *photographs])
 
 
+def displaced(by: int) -> Value:
+    """Points that are lost when the content of images moves by so many pixels, the four ways together."""
+
+    def value(line: Line) -> float | None:
+        found = {tuple(row["shift"]): row["accuracy"] for row in line["probes"].get("translation", [])}
+        moved = [each for shift, each in found.items() if max(map(abs, shift)) == by]
+        return 100 * (found[0, 0] - math.fsum(moved) / len(moved)) if moved else None
+
+    return value
+
+
+def error(axis: str) -> Value:
+    """The change of scores that is expected when all tokens move by a patch, the mean over layers."""
+
+    def value(line: Line) -> float | None:
+        rows = [row["expected"] for row in line["probes"].get("equivariance", []) if row.get("axis") == axis]
+        return math.fsum(rows) / len(rows) if rows else None
+
+    return value
+
+
 def main_table(lines: Sequence[Line] | None = None) -> str:
-    """The most telling encodings: accuracy, what it is above learned-ape, and probes."""
+    """The most telling encodings: accuracy, what it is above learned-ape, and the seeds that it is made of."""
     some = of("main", lines)
-    probes = {"48 px": at(48), "64 px": at(64), "lost when moved": lost(4.0), "shuffled": shuffled, "soon": soon}
-    columns = {head: studied.probed(some, value) for head, value in probes.items()}
+    seeds = {"each seed": studied.each_seed(some, accuracy)}
     paper = {"the paper's": lambda name: f"{PAPER[name]:.1f}" if name in PAPER else ""}
-    return studied.compared(some, accuracy, "test accuracy", paper | columns | {"parameters": studied.parameters(some)})
+    return studied.compared(some, accuracy, "test accuracy", seeds | paper | {"parameters": studied.parameters(some)})
+
+
+def probes_table(lines: Sequence[Line] | None = None) -> str:
+    """What probes say of the same runs, in the same order."""
+    some = of("main", lines)
+    if not some:
+        return studied.ABSENT
+    columns = {
+        "48 px": at(48), "64 px": at(64), "places moved": lost(4.0), "content moved": displaced(8), "shuffled": shuffled,
+        "soon": soon,
+    }  # fmt: skip
+    cells = [studied.probed(some, value) for value in columns.values()]
+    cells += [studied.probed(some, error(axis), digits=2) for axis in ("row", "column")]
+    rows = [[f"`{name}`", *(cell(name) for cell in cells)] for name in studied.levels(some, accuracy)]
+    return tables.table(["encoding", *columns, "error, rows", "error, columns"], rows)
 
 
 def own_table(lines: Sequence[Line] | None = None) -> str:
@@ -116,7 +152,7 @@ def recipes_table(lines: Sequence[Line] | None = None) -> str:
 
 def claims_table(lines: Sequence[Line] | None = None) -> str:
     """Each claim with its verdict."""
-    return studied.claims(CLAIMS, found() if lines is None else lines)
+    return studied.claims(CLAIMS, found() if lines is None else lines, without="uniform")
 
 
 def pictures(lines: Sequence[Line] | None = None) -> str:
@@ -127,6 +163,7 @@ def pictures(lines: Sequence[Line] | None = None) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "equivariance-state": state_table,
     "equivariance-main": main_table,
+    "equivariance-probes": probes_table,
     "equivariance-figures": pictures,
     "equivariance-own": own_table,
     "equivariance-perturbed": perturbed_table,

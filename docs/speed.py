@@ -14,6 +14,7 @@ from ropewalk.lab.plots import THEMES, cost
 RESULTS = Path(__file__).parent.parent / "results" / "kernels-h200.json"
 CPU = RESULTS.with_name("rotate-cpu.json")
 HOSTS = RESULTS.with_name("hosts-h200.json")
+ATTENTION = RESULTS.with_name("attention-kernels-h200.json")
 ABSENT = "*No figures are here yet: `results/{name}` is missing, or has none of these rows.*"
 # What a column of the page is called, and how its figures are written.
 COLUMNS = {
@@ -117,6 +118,21 @@ def hosts() -> str:
     return f"{tables.table(head, lines)}\n\n{_where(found)}"
 
 
+def attention() -> str:
+    """Attention's kernels there and back, over ropewalk's, at sizes for which it has one."""
+    found = document(ATTENTION)
+    if found is None:
+        return ABSENT.format(name=ATTENTION.name)
+    base = {row["what"]: row for row in found["rows"] if row["kernel"] == "ropewalk" and "ms" in row}
+    head = ["", "", "ms", "ms back", "over ropewalk's", "back"]
+    lines = [
+        [row["what"], row["kernel"], *(f"{row[key]:.3f}" for key in ("ms", "back ms")),
+         *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms"))]
+        for row in found["rows"] if row["what"] in base
+    ]  # fmt: skip
+    return f"{tables.table(head, lines)}\n\n{_where(found)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed-machine": machine,
     "speed-ops": ops,
@@ -124,6 +140,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-steps": steps,
     "speed-cpu": cpu,
     "speed-hosts": hosts,
+    "speed-attention": attention,
     "folded": folded,
 }
 

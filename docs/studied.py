@@ -59,14 +59,14 @@ def told(estimate: Estimate | None, *, sign: str = "") -> str:
     return f"{estimate.mean:{sign}.1f}{half}"
 
 
-def mean(values: Mapping[int, float]) -> str:
+def mean(values: Mapping[int, float], digits: int = 1) -> str:
     """Over seeds."""
-    return one(math.fsum(values.values()) / len(values)) if values else ""
+    return one(math.fsum(values.values()) / len(values), digits) if values else ""
 
 
-def one(value: float | None) -> str:
+def one(value: float | None, digits: int = 1) -> str:
     """A number, or nothing."""
-    return "" if value is None else f"{round(value, 1) + 0.0:.1f}"  # minus zero is zero
+    return "" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"  # minus zero is zero
 
 
 def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
@@ -79,13 +79,15 @@ def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
     return tables.table(["part", "what it asks", "epochs", "runs"], rows)
 
 
-def claims(said: Sequence[Claim], lines: Sequence[Line]) -> str:
-    """Each claim with its verdict."""
+def claims(said: Sequence[Claim], lines: Sequence[Line], *, without: str) -> str:
+    """Each claim with its verdict, and with the verdict where one encoding has no part in the variance of seeds."""
     rows = []
-    for claim, difference, word in judged(said, lines):
+    fewer = judged(said, [line for line in lines if line["name"] != without])
+    for (claim, difference, word), (_, other, second) in zip(judged(said, lines), fewer, strict=True):
         verdict = "not run" if difference is None else word
-        rows.append([claim.text, claim.source, told(difference, sign="+"), claim.told, f"**{verdict}**"])
-    return tables.table(["claim", "whose", "difference", "of what", "verdict"], rows)
+        half = "" if other is None or other.half is None else f"± {other.half:.1f}, {second}"
+        rows.append([claim.text, claim.source, claim.told, told(difference, sign="+"), f"**{verdict}**", half])
+    return tables.table(["claim", "whose", "of what", "difference", "verdict", f"without `{without}`"], rows)
 
 
 def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:
@@ -100,10 +102,16 @@ def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[st
     return tables.table(["encoding", head, "above learned-ape", *columns], rows)
 
 
-def probed(lines: Sequence[Line], value: Value) -> Callable[[str], str]:
+def each_seed(lines: Sequence[Line], value: Value) -> Callable[[str], str]:
+    """A column: what each seed has, in their order."""
+    values = by_name(lines, value)
+    return lambda name: ", ".join(one(values[name][seed]) for seed in sorted(values.get(name, {})))
+
+
+def probed(lines: Sequence[Line], value: Value, *, digits: int = 1) -> Callable[[str], str]:
     """A column: the mean over seeds of another number of each run."""
     values = by_name(lines, value)
-    return lambda name: mean(values.get(name, {}))
+    return lambda name: mean(values.get(name, {}), digits)
 
 
 def parameters(lines: Sequence[Line]) -> Callable[[str], str]:

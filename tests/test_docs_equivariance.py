@@ -26,6 +26,17 @@ def made_up(part, name, seed, level):
         "resolution": rows,
         "offset": [{"rho": 0.0, "accuracy": level / 100}, {"rho": 4.0, "accuracy": (level - 3) / 100}],
         "shuffle": [{"accuracy": 0.2}],
+        "translation": [
+            {"shift": [0, 0], "accuracy": level / 100},
+            {"shift": [8, 0], "accuracy": (level - 1) / 100},
+            {"shift": [0, -8], "accuracy": (level - 4) / 100},
+            {"shift": [0, 4], "accuracy": 0.0},
+        ],
+        "equivariance": [
+            {"layer": i, "axis": axis, "expected": value, "worst": 2.0}
+            for i, values in enumerate(((0.1, 0.0), (0.34, 0.02)))
+            for axis, value in zip(("row", "column"), values, strict=True)
+        ],
         "frequencies": [{"layer": i, "radians": [6.0 - i, 1.0, 8.0 - i]} for i in range(3)],
     }
     head = {"part": part, "name": name, "seed": seed, "test_accuracy": level / 100, "validation_accuracy": level / 100}
@@ -47,9 +58,12 @@ def test_tables(lines):
     assert rows["mixed"]["the paper's"] == "74.7"
     assert rows["learned-ape"]["test accuracy"].startswith("60.0 ± ")
     assert rows["none"]["above learned-ape"].startswith("+1.1 ± ")
-    assert rows["learned-ape"]["48 px"] == "52.0"
-    assert rows["learned-ape"]["lost when moved"] == "3.0"
-    assert rows["learned-ape"]["soon"] == "100.0"
+    assert rows["none"]["each seed"] == "61.0, 61.1, 61.2"
+    probes = cells(equivariance.probes_table(lines))
+    assert list(probes) == list(rows)
+    ape = probes["learned-ape"]
+    assert (ape["48 px"], ape["places moved"], ape["content moved"], ape["soon"]) == ("52.0", "3.0", "2.5", "100.0")
+    assert (ape["shuffled"], ape["error, rows"], ape["error, columns"]) == ("20.0", "0.22", "0.01")
     assert list(cells(equivariance.recipes_table(lines))) == ["adamw", "paper"]
     assert set(cells(equivariance.screening_table(lines))) == set(STUDY.parts["screening"].encodings)
 
@@ -94,6 +108,16 @@ def test_claims(lines):
     assert rows["Deeper layers learn lower frequencies: mixed."]["difference"].startswith("+2.0")
 
 
+def test_an_encoding_whose_seeds_are_far_apart_can_be_left_out(lines):
+    apart = [line | {"test_accuracy": 0.1 * line["seed"]} if line["name"] == "uniform" else line for line in lines]
+    rows = cells(equivariance.claims_table(apart))
+    row = rows["Mixed beats axial, since it sees oblique directions."]
+    assert row["verdict"] == "**cannot tell**"
+    assert row["without `uniform"].startswith("± 0.")
+    assert row["without `uniform"].endswith(", seen")
+    assert rows["Uniform RoPE is weak: frequencies must differ."]["without `uniform"] == ""
+
+
 def test_parts_that_have_not_run_say_nothing(lines):
     fewer = [line for line in lines if line["part"] == "main"]
     row = cells(equivariance.claims_table(fewer))["With a fifth of the data spherical beats axial."]
@@ -110,7 +134,9 @@ def test_what_has_run_is_counted(lines):
 
 def test_before_the_main_part_has_run_the_page_says_so(lines, tmp_path):
     fewer = [line for line in lines if line["part"] != "main"]
-    assert equivariance.main_table(fewer) == equivariance.pictures(fewer) == studied.ABSENT
+    assert (
+        equivariance.main_table(fewer) == equivariance.probes_table(fewer) == equivariance.pictures(fewer) == studied.ABSENT
+    )
     equivariance_figures.draw(tmp_path, fewer)
     assert not list((tmp_path / "images").iterdir())
 

@@ -50,7 +50,7 @@ def check(n, m, depth, *, batch=2, heads=3, dtype=torch.float32, scale=0.3, arra
         torch.testing.assert_close(one.cpu().double(), right, rtol=0, atol=16 * rounding * largest)
 
 
-@pytest.mark.parametrize("tokens", [(1, 1), (1, 64), (15, 63), (16, 17), (64, 64), (63, 2)])
+@pytest.mark.parametrize("tokens", [(1, 1), (1, 64), (15, 63), (16, 17), (64, 64), (63, 2), (65, 100)])
 @pytest.mark.parametrize("depth", [1, 17, 48, 64])
 def test_sizes(tokens, depth):
     check(*tokens, depth)
@@ -116,7 +116,7 @@ def taken(q=(256, 4, 64, 48), k=None, v=None, *, dtype=torch.bfloat16, device="c
 
 def test_the_kernel_is_taken_where_it_pays():
     assert taken()
-    assert taken(dtype=torch.float32, scale=0.3)
+    assert taken(dtype=torch.float16, scale=0.3)
     assert taken((256, 4, 1, 8), (256, 4, 64, 8))
 
 
@@ -129,7 +129,8 @@ REST = {
     "grouped": {"k": (256, 2, 64, 48)},
     "no-keys": {"k": (256, 4, 0, 48)},
     "float64": {"dtype": torch.float64},
-    "on-a-cpu": {"device": "cpu", "dtype": torch.float32},
+    "float32": {"dtype": torch.float32},
+    "on-a-cpu": {"device": "cpu"},
     "causal": {"causal": True},
     "dropout": {"dropout": 0.1},
     "masked": {"masked": True},
@@ -146,19 +147,18 @@ def test_autocast_casts_as_it_does_elsewhere(monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", {"cuda": torch.bfloat16}.__getitem__)
     assert taken()
-    assert not taken(dtype=torch.float32)
+    assert not taken(dtype=torch.float16)
 
 
 @pytest.fixture
 def everywhere(monkeypatch):
     """Attention runs its kernel: without a GPU on CPU tensors, interpreted; and however few heads there are."""
     module = importlib.import_module("ropewalk.ops.attend")
-    monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(module, "few", lambda q, k, v: q.shape[2] <= 64)
+    monkeypatch.setattr("ropewalk.attention.few", lambda q, k, v: q.shape[2] <= 64)
     if DEVICE == "cuda":
         yield
         return
-    monkeypatch.setattr(module, "few", lambda q, k, v: q.shape[2] <= 64)
-    monkeypatch.setattr("ropewalk.attention.few", lambda q, k, v: q.shape[2] <= 64)
     monkeypatch.setattr(module, "fits", lambda xs, tables: xs[0].dtype is not torch.float64)
     with torch.library._scoped_library("ropewalk", "IMPL") as library:
         for op in ("attend_fused", "attend_back"):
@@ -214,8 +214,7 @@ def test_opcheck(everywhere, arrange):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device, none is here")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_models_give_the_same_with_either(compiled, dtype, monkeypatch):
+def test_models_give_the_same_with_either(compiled, monkeypatch):
     """A whole ViT, with gradients, of 8 × 8 patches."""
     torch.compiler.reset()
     torch.use_deterministic_algorithms(False)
@@ -225,10 +224,10 @@ def test_models_give_the_same_with_either(compiled, dtype, monkeypatch):
         torch.manual_seed(0)
         model = ViT("tiny", encoding="mixed", size=(32, 32), patch=4, classes=10, heads=4, depth=3).cuda()
         run = torch.compile(model, dynamic=False) if compiled else model
-        with torch.autocast("cuda", torch.bfloat16, enabled=dtype is torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16):
             out = run(images)
         gradients = torch.autograd.grad(out.float().square().sum(), list(model.parameters()))
         results.append([out.float(), *gradients])
         torch.compiler.reset()
     for one, other in zip(*results, strict=True):
-        assert (one - other).norm() <= (1e-4 if dtype is torch.float32 else 3e-2) * other.norm() + 1e-6
+        assert (one - other).norm() <= 3e-2 * other.norm() + 1e-6

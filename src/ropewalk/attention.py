@@ -40,8 +40,8 @@ def attend(
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias,
             no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
-            Among 64 tokens or fewer, with heads of 64 channels or fewer, 1024 of them in all and nothing else asked for,
-            "auto" on CUDA takes a kernel of ropewalk.
+            Among 64 tokens or fewer of 16 bits, with 1024 heads of all samples or more, of 64 channels or fewer, and with
+            nothing else asked for, "auto" on CUDA takes a kernel of ropewalk, which is not differentiable twice.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.

@@ -30,8 +30,13 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 def few(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether the kernel is made for such sizes."""
-    alike = q.is_cuda and k.shape == v.shape and (q.shape[0], q.shape[1], q.shape[3]) == (k.shape[0], k.shape[1], k.shape[3])
+    """Whether the kernel is made for such sizes, of 16 bits."""
+    alike = (
+        q.is_cuda
+        and q.element_size() == 2
+        and k.shape == v.shape
+        and (q.shape[0], q.shape[1], q.shape[3]) == (k.shape[0], k.shape[1], k.shape[3])
+    )
     narrow = 1 <= q.shape[2] <= FEW and 1 <= k.shape[2] <= FEW and 1 <= q.shape[3] <= NARROW
     return alike and narrow and q.shape[0] * q.shape[1] >= MANY
 

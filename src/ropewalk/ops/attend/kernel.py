@@ -99,5 +99,6 @@ def _run(kernel, q, k, tensors, scale):
     tensors = [dense(x) for x in tensors]
     (batch, heads, n, depth), m = q.shape, k.shape[2]
     rows, columns, width = (max(16, power(size)) for size in (n, m, depth))
+    given = (*tensors, *map(steps, tensors), heads, scale, depth, n, m, rows, columns, width)
     with torch.cuda.device_of(q):
-        kernel[(batch * heads,)](*tensors, *map(steps, tensors), heads, scale, depth, n, m, rows, columns, width)
+        kernel[(batch * heads,)](*given, num_warps=4 if rows * columns <= 4096 else 8)
