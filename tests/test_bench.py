@@ -759,14 +759,30 @@ def test_a_document_without_steps_has_no_figure():
         plots.cost(synthetic() | {"rows": []})
 
 
+def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path):
+    rows = [
+        {"what": what, "shape": [8, 4, tokens, 48], "kernel": kernel, "ms": tokens * times, "back ms": 3 * tokens * times}
+        for what, tokens in (("few", 64), ("many", 100))
+        for kernel, times in (("flash", 4e-3), ("ropewalk", 1e-3))
+    ]
+    head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
+    (tmp_path / "attention.json").write_text(json.dumps({**head, "rows": rows}))
+    monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
+    table = speed.attention()
+    assert "| few | flash | 0.256 | 0.768 | 4.0 | 4.0 |" in table
+    assert "many" not in table
+
+
 def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
     monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
     monkeypatch.setattr(speed, "HOSTS", tmp_path / "hosts.json")
+    monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
     page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
     own = [name for name in speed.TABLES if name.startswith("speed-")]
-    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) - 1 == 5
-    assert "No figures are here yet: `results/hosts.json` is missing" in page
+    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) - 2 == 5
+    for name in ("hosts", "attention"):
+        assert f"No figures are here yet: `results/{name}.json` is missing" in page
     assert "{{" not in page
     assert "](images/cost" not in page
     speed.draw(tmp_path)

@@ -6,7 +6,6 @@ Ops know tensors only, nothing of encodings.
 """
 
 from ropewalk.ops.attend import attend as attend
-from ropewalk.ops.attend import few as few
 from ropewalk.ops.change import change as change
 from ropewalk.ops.expm import expm as expm
 from ropewalk.ops.inverse import inverse as inverse

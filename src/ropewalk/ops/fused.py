@@ -143,6 +143,12 @@ def at_once(op: str, *given: Any) -> list[Tensor]:
     return KERNELS[op](*given)
 
 
+def one_at_a_time(dys: Sequence[Tensor]) -> None:
+    """Refuse a batch of gradients."""
+    if any(torch._C._functorch.is_legacy_batchedtensor(dy) for dy in dys):
+        raise RuntimeError("kernels take one gradient at a time: is_grads_batched and vectorize are for torch.func.vjp")
+
+
 class Fused(torch.autograd.Function):
     """A fused op with its backward pass: `apply(name, 0, options, *xs, *tables)` for as many tables as xs, or one.
 
@@ -167,8 +173,7 @@ class Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *dys: Tensor) -> tuple[Tensor | None, ...]:
-        if any(torch._C._functorch.is_legacy_batchedtensor(dy) for dy in dys):
-            raise RuntimeError("kernels take one gradient at a time: is_grads_batched and vectorize are for torch.func.vjp")
+        one_at_a_time(dys)
         (gained, count, tabled), saved = ctx.counts, list(ctx.saved_tensors)
         gains, tables, kept = saved[:gained], saved[gained : gained + tabled], saved[gained + tabled :]
         seen = split(kept[0], ctx.heads)[:2] if kept and ctx.heads and ctx.name != "rotate" else kept
