@@ -21,11 +21,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ropewalk.lab.bench import report
-from ropewalk.lab.bench.clock import device, replayed, replayed_back
+from ropewalk.lab.bench.clock import called, device, replayed, replayed_back
 from ropewalk.ops.attend import Attended
 
 SHAPES = {
     "8 × 8 patches": (1024, 4, 64, 48),
+    "8 × 8 patches, 256 samples": (256, 4, 64, 48),
+    "8 × 8 patches, 64 samples": (64, 4, 64, 48),
     "windows of 7 × 7": (1024, 6, 49, 32),
     "10 × 10 patches": (256, 4, 100, 48),
     "14 × 14 patches": (256, 6, 196, 64),
@@ -81,7 +83,7 @@ def ropewalks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def timed(kernel: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
-    """Milliseconds there and back, or why there are none."""
+    """Milliseconds there and back as CUDA graphs, and of both as Python calls them; or why there are none."""
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device=device(), dtype=dtype).requires_grad_() for _ in range(3)]
     gradient, attend = torch.randn(shape, device=device(), dtype=dtype), attention(kernel)
@@ -90,7 +92,9 @@ def timed(kernel: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, 
         there = functools.partial(attend, *inputs)
         with torch.no_grad():
             forward = replayed(there)
-        return {"ms": forward, "back ms": replayed_back(lambda: [there()], inputs, [gradient])}
+        backward = replayed_back(lambda: [there()], inputs, [gradient])
+        both = called(lambda: torch.autograd.grad(there(), inputs, gradient))
+        return {"ms": forward, "back ms": backward, "eager ms": both}
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (Wrong, RuntimeError) as error:

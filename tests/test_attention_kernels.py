@@ -22,6 +22,7 @@ def test_kernels_that_are_here_are_timed_and_others_say_why(benchmark):
     for kernel in ("flash", "formula"):
         assert found[kernel]["ms"] > 0
         assert found[kernel]["back ms"] > 0
+        assert found[kernel]["eager ms"] > 0
     for kernel in ("cuDNN", "efficient", "ropewalk"):
         assert "why" in found[kernel]
 

@@ -147,7 +147,7 @@ def taken(q=(1024, 4, 64, 48), k=None, v=None, *, dtype=torch.bfloat16, device="
     return "attend_fused" in calls.names
 
 
-def test_the_kernel_is_taken_where_it_pays():
+def test_the_kernel_is_taken_for_what_it_was_made_for():
     assert taken()
     assert taken(dtype=torch.float16, scale=0.3)
     assert taken((1024, 4, 1, 8), (1024, 4, 64, 8))
