@@ -124,13 +124,13 @@ def attention() -> str:
     found = document(ATTENTION)
     if found is None:
         return ABSENT.format(name=ATTENTION.name)
-    few = [row for row in found["rows"] if row["shape"][2] <= FEW and "ms" in row]
-    base = {row["what"]: row for row in few if row["kernel"] == "ropewalk"}
+    timed = [row for row in found["rows"] if row["shape"][2] <= FEW and "ms" in row]
+    base = {row["what"]: row for row in timed if row["kernel"] == "ropewalk"}
     head = ["", "", "ms", "ms back", "over ropewalk's", "back"]
     lines = [
         [row["what"], row["kernel"], *(f"{row[key]:.3f}" for key in ("ms", "back ms")),
          *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms"))]
-        for row in few
+        for row in timed if row["what"] in base
     ]  # fmt: skip
     return f"{tables.table(head, lines)}\n\n{_where(found)}"
 

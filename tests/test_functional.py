@@ -9,7 +9,6 @@ from timm.layers import RotaryEmbeddingCat as Axial
 from timm.layers import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed, apply_rot_embed, apply_rot_embed_cat
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig
 from transformers.models.cohere import modeling_cohere as cohere
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
@@ -18,6 +17,7 @@ import ropewalk as rw
 from reference import assert_close, assert_same, gradients, leaf, normal
 from ropewalk import ops
 from ropewalk.functional import apply_rotary, apply_rotary_, tables, turning
+from turns import Calls
 
 B, H, KV, N, D = 3, 6, 2, 5, 14
 SHAPES = {
@@ -55,19 +55,6 @@ def road(xs, cos, sin, *, interleaved, prefix):
     """The road that tensors on CUDA take, on the CPU."""
     cos, sin = (table[(None,) * (4 - table.ndim)] if table.ndim != 3 else table.unsqueeze(1) for table in (cos, sin))
     return turning.by_angles(list(xs), cos, sin, interleaved, prefix)
-
-
-class Calls(TorchDispatchMode):
-    """The names of the ops of ropewalk that were run."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.namespace == "ropewalk":
-            self.names.append(function.__name__.removesuffix(".default"))
-        return function(*args, **(kwargs or {}))
 
 
 # Tables of every form

@@ -6,15 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import ropewalk as rw
 from reference import normal
 from ropewalk.models import ViT
 from ropewalk.ops.fused import transformed
 from test_kernels import ARRANGED
-from turns import DEVICE, kernel
+from turns import DEVICE, Calls, kernel
 
+MODULE = importlib.import_module("ropewalk.ops.attend")  # `ropewalk.ops.attend` itself is the function
 SCALE = 0.3
 ALLOWED = {torch.float32: 40 * 2**-24, torch.float16: 3 * 2**-11, torch.bfloat16: 3 * 2**-8}
 """Of the norm: of 16 bits a few roundings of what is written and of the weights, of 32 those of all that is summed."""
@@ -56,8 +56,8 @@ def far(wrong, right):
 
 def check(n, m, depth, *, arrange=lambda x: x, mean=0.0, **how):
     """Errors are a few roundings, of outputs and of scores."""
-    q, k, v, dy = (arrange(x) for x in given(n, m, depth, **how))
-    q, k = q + mean, k - mean
+    q, k, v, dy = given(n, m, depth, **how)
+    q, k, v, dy = (arrange(x) for x in (q + mean, k - mean, v, dy))
     bound = ALLOWED[q.dtype] * max(1.0, SCALE * depth * mean**2)
     for one, right in zip(found(q, k, v, dy, SCALE), exact(q, k, v, dy, SCALE), strict=True):
         assert one.dtype is q.dtype
@@ -125,18 +125,6 @@ def test_what_the_bounds_reject(mutant, dtype):
     assert max(errors) > ALLOWED[dtype]
 
 
-class Calls(TorchDispatchMode):
-    """The names of the ops that were run."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function.__name__.removesuffix(".default"))
-        return function(*args, **(kwargs or {}))
-
-
 def taken(q=(1024, 4, 64, 48), k=None, v=None, *, dtype=torch.bfloat16, device="cuda", masked=False, **options):
     """Whether tensors that say they are on a GPU, and hold nothing, meet the kernel."""
     with FakeTensorMode(), Calls() as calls:
@@ -186,13 +174,12 @@ def test_autocast_casts_as_it_does_elsewhere(monkeypatch):
 @pytest.fixture
 def everywhere(monkeypatch):
     """Attention runs its kernel: without a GPU on CPU tensors, interpreted; and however few heads there are."""
-    module = importlib.import_module("ropewalk.ops.attend")
-    monkeypatch.setattr(module, "few", lambda q, k, v: q.shape[2] <= 64)
+    torch.use_deterministic_algorithms(False)  # what PyTorch computes beside it may ask for an option of cuBLAS
     monkeypatch.setattr("ropewalk.attention.few", lambda q, k, v: q.shape[2] <= 64)
     if DEVICE == "cuda":
         yield
         return
-    monkeypatch.setattr(module, "fits", lambda xs, tables: not transformed())
+    monkeypatch.setattr(MODULE, "fits", lambda xs, tables: not transformed())
     with torch.library._scoped_library("ropewalk", "IMPL") as library:
         for op in ("attend_fused", "attend_back"):
             library.impl(op, importlib.import_module("ropewalk.ops.fused").late(op), "CPU")
@@ -213,7 +200,6 @@ def through(attend, code=None):
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_gradients_of_projections(everywhere, compiled):
     """Turned by a code and not; as autograd and compilers see it."""
-    torch.use_deterministic_algorithms(False)
     torch.compiler.reset()
     attend = torch.compile(rw.attend_qkv, fullgraph=True, dynamic=False) if compiled else rw.attend_qkv
     for code in (None, rw.create("axial", head_dim=12, axes=1).to(DEVICE)(torch.arange(5.0)[:, None].to(DEVICE))):
@@ -278,7 +264,7 @@ def test_models_give_the_same_with_either(compiled, monkeypatch):
     torch.use_deterministic_algorithms(False)
     images, results = torch.randn(256, 3, 32, 32, device="cuda", generator=torch.Generator("cuda").manual_seed(0)), []
     for many in (1, 1 << 40):
-        monkeypatch.setattr("ropewalk.ops.attend.MANY", many)
+        monkeypatch.setattr(MODULE, "MANY", many)
         torch.manual_seed(0)
         model = ViT("tiny", encoding="mixed", size=(32, 32), patch=4, classes=10, heads=4, depth=3).cuda()
         run = torch.compile(model, dynamic=False) if compiled else model

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from reference import normal
@@ -15,22 +14,9 @@ from ropewalk.encodings import REGISTRY
 from ropewalk.ops import expm, rotate, rotate_qkv, sphere, turn, turn_qkv
 from ropewalk.ops.fused import fits
 from ropewalk.testing.case import points, ready, single
-from turns import DEVICE
+from turns import DEVICE, Calls
 
 pytest.importorskip("triton", reason="kernels are written in Triton, which is not installed")
-
-
-class Calls(TorchDispatchMode):
-    """The names of the ops of ropewalk that were run."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.namespace == "ropewalk":
-            self.names.append(function.__name__.removesuffix(".default"))
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the tests of kernels that turn share: inputs, the matrix that each token meets in float64, and error bounds.
+"""What the tests of kernels share: inputs, the matrix that each token meets in float64, error bounds, and which ops ran.
 
 Nothing here comes from ropewalk but the kernels, which run on a GPU where there is one and are interpreted elsewhere.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference import normal
 
@@ -183,3 +184,16 @@ def served(y: Tensor, dy: Tensor, side: Side) -> Tensor:
     """Sums of |y| |dy| over what each entry of a table serves: ([B] h n)."""
     each = (y.norm(dim=-1) * dy.norm(dim=-1))[:, :, side.prefix :].unflatten(1, (side.rows, -1)).sum(2)
     return each if side.own else each.sum(0)
+
+
+class Calls(TorchDispatchMode):
+    """The names of the ops of ropewalk that were run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "ropewalk":
+            self.names.append(function.__name__.removesuffix(".default"))
+        return function(*args, **(kwargs or {}))

@@ -33,7 +33,8 @@ def start_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, 
     for path in sorted(runs.glob(f"{said.encoding}-seed{number}-*/result.json")):
         if _alike(Run.at(path.parent).config, wanted):
             return path.parent
-    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {number}, {runs} has none that is done")
+    wanting = f"{runs} has none that is done with the settings that are given for both"
+    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {number}, {wanting}")
 
 
 def _alike(one: Config, other: Config) -> bool:
