@@ -76,6 +76,7 @@ def test_sixteen_bits(dtype):
         pytest.skip("Triton's interpreter multiplies bfloat16 as integers: needs a CUDA device")
     check(64, 64, 48, dtype=dtype)
     check(15, 5, 17, dtype=dtype)
+    check(100, 125, 48, dtype=dtype)
 
 
 @pytest.mark.parametrize("arrange", ARRANGED.values(), ids=ARRANGED)

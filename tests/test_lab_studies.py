@@ -259,4 +259,5 @@ def test_pedestrians_are_found_by_the_vits_that_learned_classes():
     assert all(
         getattr(classes, name) == getattr(masks, name) for name in ("patch", "width", "depth", "heads", "pool", "span")
     )
-    assert len(study.parts["masks"].seeds) == 3
+    assert len(study.parts["masks"].seeds) == len(study.parts["backbones"].seeds) == 3
+    assert classes == STUDIES["equivariance-imagenette"].config("imagenette", {})

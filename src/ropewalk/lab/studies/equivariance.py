@@ -96,10 +96,16 @@ EQUIVARIANCE = Study(
     },
 )
 
+_PHOTOGRAPHS: dict[str, Any] = {
+    "data": "data/imagenette160", "size": (160, 160), "patch": 16, "batch": 256, "learning_rate": 1e-3,
+    "strength": {"pad": 20},
+}  # fmt: skip
+"""The rate by the root of the batch, and images moved by as much of their side as those of CIFAR-100."""
+
 IMAGENETTE = Study(
     name="equivariance-imagenette",
     question="Is it the same with larger images?",
-    base=replace(BASE, data="data/imagenette160", size=(160, 160), patch=16, batch=256),
+    base=replace(BASE, **_PHOTOGRAPHS),
     encodings=ENCODINGS,
     parts={
         "imagenette": Part(
