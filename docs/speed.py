@@ -126,10 +126,11 @@ def attention() -> str:
         return ABSENT.format(name=ATTENTION.name)
     timed = [row for row in found["rows"] if row["shape"][2] <= FEW and "ms" in row]
     base = {row["what"]: row for row in timed if row["kernel"] == "ropewalk"}
-    head = ["", "", "ms", "ms back", "over ropewalk's", "back"]
+    head = ["", "samples × heads", "", "ms", "ms back", "over ropewalk's", "back", "Python, both ways, ms"]
     lines = [
-        [row["what"], row["kernel"], *(f"{row[key]:.3f}" for key in ("ms", "back ms")),
-         *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms"))]
+        [row["what"].split(",")[0], "{} × {}".format(*row["shape"]), row["kernel"],
+         *(f"{row[key]:.3g}" for key in ("ms", "back ms")),
+         *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms")), f"{row['eager ms']:.2f}"]
         for row in timed if row["what"] in base
     ]  # fmt: skip
     return f"{tables.table(head, lines)}\n\n{_where(found)}"
