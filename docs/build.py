@@ -25,9 +25,13 @@ import links
 import longer
 import overview
 import papers
+import pedestrians
+import pedestrians_figures
 import ropewalk as rw
 import speed
 import theorems
+import volumes
+import volumes_figures
 from ropewalk.lab.plots import THEMES
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +67,8 @@ def write(pages: Path) -> None:
         longer.draw(pages)
         context.draw(pages)
         equivariance_figures.draw(pages, equivariance.found())
+        volumes_figures.draw(pages, volumes.found())
+        pedestrians_figures.draw(pages, pedestrians.found())
         overview.write(pages / "encodings")
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()

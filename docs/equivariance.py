@@ -122,7 +122,7 @@ def fractions_table(lines: Sequence[Line] | None = None) -> str:
 def imagenette_table(lines: Sequence[Line] | None = None) -> str:
     """Photographs at 160 pixels."""
     some = of("imagenette", lines)
-    columns = {f"{side} px": studied.probed(some, at(side)) for side in (112, 240, 320)}
+    columns = {f"{side} px": studied.probed(some, at(side)) for side in (80, 128, 208, 320)}
     return studied.compared(some, accuracy, "test accuracy", columns)
 
 

@@ -1,6 +1,5 @@
 """Figures of the study of equivariance, in the manner of those of arXiv 2511.08368."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ropewalk.lab.plots import THEMES
+import study_figures
 from ropewalk.lab.plots.page import legend_style, page, plain
 from ropewalk.lab.plots.theme import Theme
-from ropewalk.lab.report.styles import PALETTE, PLAIN
 from ropewalk.lab.studies.claims import Line
+from study_figures import MODES, BySeed, accuracies, bars
 
 FIGURES = {
     "sizes": "Accuracy at other image sizes, in two ways of placing the patches, and the same less that of axial RoPE",
@@ -21,7 +20,6 @@ FIGURES = {
 DRAWN = ("none", "learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "liere-8", "comrope-ld-8")
 BASE = "axial"
 LEARNED = ("learned-axial", "mixed", "learned-spherical", "comrope-ld-8")
-STYLES = ("-", "--", "-.", ":")
 NEAR = 12
 """Points above and below the base that are shown; what is farther off is seen above."""
 
@@ -29,10 +27,7 @@ NEAR = 12
 def draw(folder: Path, lines: Sequence[Line]) -> None:
     """Both figures, light and dark, into the folder's images; none before the runs that they show are made."""
     some = [line for line in lines if line["part"] == "main"]
-    (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme, look in THEMES.items() if some else ():
-        sizes(look, some).savefig(folder / "images" / f"equivariance-sizes-{theme}.png", dpi=160)
-        frequencies(look, some).savefig(folder / "images" / f"equivariance-frequencies-{theme}.png", dpi=160)
+    study_figures.write(folder, "equivariance", {"sizes": sizes, "frequencies": frequencies}, some)
 
 
 def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
@@ -40,12 +35,12 @@ def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
     below = "Validation accuracy at other sizes than that of training; bars are from the lowest to the highest seed"
     free = page(7.4, 5.6, look, title="Images of other sizes", below=below)
     rows = free.figure.subplots(2, 2, sharey="row", sharex=True)
-    for column, mode in enumerate(("extrapolate", "rescale")):
+    for column, mode in enumerate(MODES):
         base = accuracies(lines, BASE, mode)
-        for i, name in enumerate(DRAWN):
-            own, style = accuracies(lines, name, mode), _style(i, look)
-            _bars(rows[0][column], own, name, style)
-            _bars(rows[1][column], less(own, base), name, style)
+        for name in DRAWN:
+            own = accuracies(lines, name, mode)
+            bars(rows[0][column], own, name, look)
+            bars(rows[1][column], less(own, base), name, look)
         rows[0][column].set_title(mode, color=look.ink, fontsize=9, loc="left")
         rows[1][column].set(xlabel="pixels a side", ylim=(-NEAR, NEAR))
     rows[0][0].set_ylabel("accuracy, %")
@@ -56,16 +51,7 @@ def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
     return free.figure
 
 
-def accuracies(lines: Sequence[Line], name: str, mode: str) -> dict[int, dict[int, float]]:
-    """Of an encoding in per cent, by the side of images and by seed."""
-    found: dict[int, dict[int, float]] = {}
-    for line in (line for line in lines if line["name"] == name):
-        for row in (row for row in line["probes"].get("resolution", []) if row["mode"] == mode and "accuracy" in row):
-            found.setdefault(row["size"][0], {})[line["seed"]] = 100 * row["accuracy"]
-    return found
-
-
-def less(own: Mapping[int, Mapping[int, float]], base: Mapping[int, Mapping[int, float]]) -> dict[int, dict[int, float]]:
+def less(own: BySeed, base: BySeed) -> dict[int, dict[int, float]]:
     """Differences, seed by seed, at sizes and with seeds that both have."""
     found = {
         side: {seed: value - base[side][seed] for seed, value in each.items() if seed in base[side]}
@@ -73,15 +59,6 @@ def less(own: Mapping[int, Mapping[int, float]], base: Mapping[int, Mapping[int,
         if side in base
     }
     return {side: each for side, each in found.items() if each}
-
-
-def _bars(axes: Axes, values: Mapping[int, Mapping[int, float]], name: str, style: dict[str, Any]) -> None:
-    if not values:
-        return
-    each = [list(some.values()) for some in values.values()]
-    middle = [math.fsum(some) / len(some) for some in each]
-    ends = [[m - min(some), max(some) - m] for m, some in zip(middle, each, strict=True)]
-    axes.errorbar(list(values), middle, yerr=list(zip(*ends, strict=True)), label=name, capsize=2, elinewidth=0.8, **style)
 
 
 def frequencies(look: Theme, lines: Sequence[Line]) -> Figure:
@@ -103,8 +80,3 @@ def _spread(axes: Axes, rows: Sequence[Mapping[str, Any]], look: Theme) -> None:
     layers = [row["layer"] + 1 for row in rows]
     axes.fill_between(layers, quarter, three, color=look.of_axis("row"), alpha=0.3, linewidth=0)
     axes.plot(layers, half, color=look.of_axis("row"), linewidth=1.7)
-
-
-def _style(i: int, look: Theme) -> dict[str, Any]:
-    pair = PLAIN if i == 0 else PALETTE[(i - 1) % len(PALETTE)]
-    return {"color": pair[look is THEMES["dark"]], "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.6}

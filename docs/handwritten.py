@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import context
+import dense_sizes
 import equivariance
 import longer
 import pedestrians
@@ -44,7 +45,7 @@ def filled(text: str) -> str:
 
 def _said(source: str, heading: str | None) -> str:
     if not source.endswith(".md"):
-        modules = (tables, speed, recipes, longer, context, tuned, equivariance, volumes, pedestrians)
+        modules = (tables, speed, dense_sizes, recipes, longer, context, tuned, equivariance, volumes, pedestrians)
         return next(module.TABLES[source] for module in modules if source in module.TABLES)()
     text = (ROOT / source).read_text()
     text = text if heading is None else section(text, heading)

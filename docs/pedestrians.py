@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import pedestrians_figures
 import studied
 import tables
 from ropewalk.lab.intervals import differences
@@ -19,11 +20,6 @@ SHARE = 0.9
 
 found = functools.partial(studied.found, "pedestrians")
 """The lines of all parts."""
-
-
-def points(key: str) -> Value:
-    """A number of the test set, in points."""
-    return lambda line: 100 * line[f"test_{key}"] if f"test_{key}" in line else None
 
 
 def level(lines: Sequence[Line]) -> float | None:
@@ -64,10 +60,10 @@ def masks_table(lines: Sequence[Line] | None = None) -> str:
     """Boxes and masks of pedestrians on the test set, and how soon boxes are good."""
     some = studied.of("masks", found() if lines is None else lines)
     keys = {"box AP50": "box_ap50", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
-    columns = {head: studied.probed(some, points(key)) for head, key in keys.items()}
+    columns = {head: studied.probed(some, studied.points(key)) for head, key in keys.items()}
     if (wanted := level(some)) is not None:
         columns |= timed(some, wanted)
-    return studied.compared(some, points("box_ap"), "box AP", columns)
+    return studied.compared(some, studied.points("box_ap"), "box AP", columns)
 
 
 def backbones_table(lines: Sequence[Line] | None = None) -> str:
@@ -77,8 +73,15 @@ def backbones_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(["encoding", "test accuracy"], rows) if rows else studied.ABSENT
 
 
+def picture(lines: Sequence[Line] | None = None) -> str:
+    """The figure on the page."""
+    some = studied.of("masks", found() if lines is None else lines)
+    return studied.pictures("pedestrians", pedestrians_figures.FIGURES) if some else studied.ABSENT
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "pedestrians-state": lambda: studied.state(STUDY, found()),
     "pedestrians-masks": masks_table,
+    "pedestrians-figure": picture,
     "pedestrians-backbones": backbones_table,
 }

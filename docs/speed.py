@@ -54,10 +54,11 @@ def rows(**labels: str) -> list[Row]:
 
 def machine() -> str:
     """On what, with what and when it was measured."""
-    return _where(document())
+    return where(document())
 
 
-def _where(found: dict[str, Any] | None) -> str:
+def where(found: dict[str, Any] | None) -> str:
+    """On what, with what and when a document was measured."""
     if found is None:
         return _absent()
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
@@ -88,7 +89,7 @@ def steps() -> str:
 def cpu() -> str:
     """Turning q and k on a CPU, which is another machine."""
     found = document(CPU)
-    return f"{_where(found)}\n\n{_by('shape', found['rows'])}" if found else _absent()
+    return f"{where(found)}\n\n{_by('shape', found['rows'])}" if found else _absent()
 
 
 def folded() -> str:
@@ -101,7 +102,7 @@ def folded() -> str:
             [f"{row[f'{how} over mixed']:.3f} ± {row[f'{how} spread']:.3f}" for how in head[1:]] for row in found["rows"]
         ]
         lines = [[row["name"], *own] for row, own in zip(found["rows"], cells, strict=True)]
-        parts.append(f"{tables.table(head, lines)}\n\nA ViT-S, {found['batch']} images of 224 px. {_where(found)}")
+        parts.append(f"{tables.table(head, lines)}\n\nA ViT-S, {found['batch']} images of 224 px. {where(found)}")
     return "\n\n".join(parts) or ABSENT.format(name="folded-inference-*.json")
 
 
@@ -116,7 +117,7 @@ def hosts() -> str:
          f"{row['ratio, first quarter']:.2f} to {row['ratio, third quarter']:.2f}"]
         for row in found["rows"]
     ]  # fmt: skip
-    return f"{tables.table(head, lines)}\n\n{_where(found)}"
+    return f"{tables.table(head, lines)}\n\n{where(found)}"
 
 
 def attention() -> str:
@@ -133,7 +134,7 @@ def attention() -> str:
          *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms")), f"{row['eager ms']:.2f}"]
         for row in timed if row["what"] in base
     ]  # fmt: skip
-    return f"{tables.table(head, lines)}\n\n{_where(found)}"
+    return f"{tables.table(head, lines)}\n\n{where(found)}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -27,6 +27,11 @@ def of(part: str, lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line["part"] == part]
 
 
+def points(key: str) -> Value:
+    """A number of the test set, in points."""
+    return lambda line: 100 * line[f"test_{key}"] if f"test_{key}" in line else None
+
+
 def by_name(lines: Sequence[Line], value: Value) -> dict[str, dict[int, float]]:
     """A number of each run, by encoding and seed; runs that have none are left out."""
     values: dict[str, dict[int, float]] = {}

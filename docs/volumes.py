@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import studied
 import tables
+import volumes_figures
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.claims import Line, Value
 from ropewalk.lab.studies.equivariance_claims import accuracy
@@ -31,7 +32,7 @@ def finer(mode: str) -> Value:
 def half_table(lines: Sequence[Line] | None = None) -> str:
     """Trained at 15³: accuracy there, and on finer grids."""
     some = studied.of("half", found() if lines is None else lines)
-    columns = {f"{FINE}³, {mode}": studied.probed(some, finer(mode)) for mode in ("extrapolate", "rescale")}
+    columns = {f"{FINE}³, {mode}": studied.probed(some, finer(mode)) for mode in ("extrapolate", "yarn", "rescale")}
     return studied.compared(some, accuracy, "test accuracy", columns | {"parameters": studied.parameters(some)})
 
 
@@ -47,8 +48,15 @@ def once_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(["encoding", f"trained at {FINE}³", f"others at {FINE // 2}³"], rows)
 
 
+def picture(lines: Sequence[Line] | None = None) -> str:
+    """The figure on the page."""
+    some = studied.of("half", found() if lines is None else lines)
+    return studied.pictures("volumes", volumes_figures.FIGURES) if some else studied.ABSENT
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "volumes-state": lambda: studied.state(STUDY, found()),
     "volumes-half": half_table,
+    "volumes-figure": picture,
     "volumes-once": once_table,
 }

@@ -761,15 +761,22 @@ def test_a_document_without_steps_has_no_figure():
 
 def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path):
     rows = [
-        {"what": what, "shape": [8, 4, tokens, 48], "kernel": kernel, "ms": tokens * times, "back ms": 3 * tokens * times}
-        for what, tokens in (("few", 64), ("many", 100))
+        {
+            "what": what,
+            "shape": [8, 4, tokens, 48],
+            "kernel": kernel,
+            "ms": tokens * times,
+            "back ms": 3 * tokens * times,
+            "eager ms": 0.5,
+        }
+        for what, tokens in (("few, 8 samples", 64), ("many", 196))
         for kernel, times in (("flash", 4e-3), ("ropewalk", 1e-3))
     ]
     head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
     (tmp_path / "attention.json").write_text(json.dumps({**head, "rows": rows}))
     monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
     table = speed.attention()
-    assert "| few | flash | 0.256 | 0.768 | 4.0 | 4.0 |" in table
+    assert "| few | 8 × 4 | flash | 0.256 | 0.768 | 4.0 | 4.0 | 0.50 |" in table
     assert "many" not in table
 
 

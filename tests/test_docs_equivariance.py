@@ -7,6 +7,7 @@ import pytest
 import equivariance
 import equivariance_figures
 import studied
+import study_figures
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.lines import load, settings, told
 from ropewalk.lab.studies.running import written
@@ -84,13 +85,13 @@ def test_tables_of_other_parts(lines):
 
 
 def test_photographs_are_asked_at_other_sizes():
-    sides, rows = (112, 160, 240, 320), []
+    sides, rows = (80, 128, 160, 208, 320), []
     for side in sides:
         rows += [{"mode": mode, "size": [side, side], "accuracy": side / 1000} for mode in ("rescale", "extrapolate")]
         rows.append({"mode": "yarn", "size": [side, side], "accuracy": 0.99})
     line = made_up("imagenette", "axial", 0, 80.0) | {"probes": {"resolution": rows}}
     row = cells(equivariance.imagenette_table([line]))["axial"]
-    assert [row[f"{side} px"] for side in sides if side != 160] == ["11.2", "24.0", "32.0"]
+    assert [row[f"{side} px"] for side in sides if side != 160] == ["8.0", "12.8", "20.8", "32.0"]
 
 
 def test_what_is_lost_when_positions_move_is_that_of_the_part(lines):
@@ -169,7 +170,7 @@ def test_differences_are_those_of_sizes_and_seeds_that_both_have():
 
 
 def test_accuracies_are_those_of_the_mode(lines):
-    found = equivariance_figures.accuracies([line for line in lines if line["part"] == "main"], "learned-ape", "rescale")
+    found = study_figures.accuracies([line for line in lines if line["part"] == "main"], "learned-ape", "rescale")
     assert found[48] == {0: 51.0, 1: 51.0, 2: 51.0}
 
 

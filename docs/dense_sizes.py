@@ -1,0 +1,29 @@
+"""The table of what encodings cost at 1024 pixels, from what `benchmarks/dense_sizes.py` measured."""
+
+from collections.abc import Callable
+from typing import Any
+
+import speed
+import tables
+
+MEASURED = speed.RESULTS.with_name("dense-sizes-h200.json")
+MODES = ("eager", "compiled")
+
+
+def dense() -> str:
+    """A training step of each model in both modes: its time, over that of our ViT with no encoding, and its memory."""
+    found = speed.document(MEASURED)
+    if found is None:
+        return speed.ABSENT.format(name=MEASURED.name)
+    rows = {(row["name"], row["mode"]): row for row in found["rows"]}
+    head = ["", *(f"{mode}, {what}" for mode in MODES for what in ("ms", "× none", "GB"))]
+    names = dict.fromkeys(name for name, _ in rows)
+    return f"{tables.table(head, [[name, *_cells(rows, name)] for name in names])}\n\n{speed.where(found)}"
+
+
+def _cells(rows: dict[tuple[str, str], dict[str, Any]], name: str) -> list[str]:
+    own = [rows[name, mode] for mode in MODES]
+    return [cell for row in own for cell in (f"{row['ms']:.1f}", f"{row['over none']:.2f}", f"{row['GB']:.1f}")]
+
+
+TABLES: dict[str, Callable[[], str]] = {"dense-sizes": dense}
