@@ -1,8 +1,10 @@
 """The figures of the studies of volumes and pedestrians, from runs that are made up."""
 
+import itertools
 import re
 
 import pytest
+from matplotlib.colors import to_rgb
 
 import equivariance_figures
 import pedestrians
@@ -115,6 +117,23 @@ def test_encodings_can_be_told_apart(theme):
     assert len({look["color"] for look in looks.values()}) == len(looks)
     drawn = {*equivariance_figures.DRAWN, *volumes_figures.DRAWN, *pedestrians_figures.DRAWN}
     assert drawn == set(looks)
+    dashes = [look["linestyle"] for look in looks.values()]
+    assert all(one != after for one, after in itertools.pairwise(dashes))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_lines_stand_out_from_the_paper(theme):
+    look = THEMES[theme]
+    paper = luminance(look.paper)
+    for name in study_figures.NAMES:
+        low, high = sorted((paper, luminance(study_figures.style(name, look)["color"])))
+        assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def luminance(colour):
+    """How bright it is, as WCAG 2 defines it."""
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
 def test_the_grid_of_training_is_marked():

@@ -540,6 +540,88 @@ def test_where_runs_find_things_makes_no_difference(tmp_path):
     assert list(group.found["mixed"]) == [0, 1]
 
 
+def after(runs, *, own=True, epochs=2, **changes):
+    """Runs of two encodings and seeds, each after one of the same encoding and seed, or all after the first of these."""
+    firsts, found = [], []
+    for encoding in ("none", "mixed"):
+        for seed in (0, 1):
+            first = replace(BASE, encoding=encoding, seed=seed, epochs=epochs, **changes)
+            firsts.append(made(runs, first, metrics=False).path)
+            begun = replace(BASE, encoding=encoding, seed=seed, start=str(firsts[-1 if own else 0]))
+            found.append(made(runs, begun, accuracy=0.5, metrics=False))
+    return found
+
+
+def seeds(group):
+    return {label: list(each) for label, each in group.found.items()}
+
+
+def test_runs_that_begin_alike_are_compared(tmp_path):
+    (group,) = groups_of(after(tmp_path))
+    assert seeds(group) == {"mixed": [0, 1], "none": [0, 1]}
+    assert group.settings["start"] == "runs of the same encoding, 2 epochs of digits"
+
+
+def test_runs_that_begin_with_one_are_compared(tmp_path):
+    runs = after(tmp_path, own=False)
+    (group,) = groups_of(runs)
+    assert seeds(group) == {"mixed": [0, 1], "none": [0, 1]}
+    assert group.settings["start"] == runs[0].config.begins.name
+
+
+def test_runs_that_name_their_seed_to_begin_with_are_compared(tmp_path):
+    """Also where nothing is left of what they begin with."""
+    runs = [made(tmp_path, replace(BASE, seed=seed, start="gone/mixed-seed{seed}-0"), metrics=False) for seed in (0, 1)]
+    (group,) = groups_of(runs)
+    assert group.settings["start"] == "mixed-seed{seed}-0"
+
+
+@pytest.mark.parametrize("other", [{"epochs": 5}, {"learning_rate": 0.5}], ids=str)
+def test_runs_that_begin_otherwise_are_apart(tmp_path, other):
+    one, two = groups_of([*after(tmp_path / "one")[:2], *after(tmp_path / "two", **other)])
+    assert [len(one.runs), len(two.runs)] == [4, 2]
+
+
+def test_an_encoding_that_begins_twice_is_not_counted_once(tmp_path):
+    """Of one encoding and seed, once after its own run and once after another's."""
+    own, others = after(tmp_path), after(tmp_path, own=False)
+    groups = groups_of([*own, *others[1:]])
+    assert sum(len(group.runs) for group in groups) == 7
+    assert not any(group.twice for group in groups)
+
+
+def test_several_encodings_to_begin_with_are_told(tmp_path):
+    none, _, mixed, _ = after(tmp_path)
+    swapped = [
+        made(tmp_path, replace(one.config, start=other.config.start), metrics=False)
+        for one, other in ((none, mixed), (mixed, none))
+    ]
+    (group,) = groups_of(swapped)
+    assert group.settings["start"] == "runs of several encodings, 2 epochs of digits"
+
+
+def test_what_a_run_begins_with_is_found_beside_it(tmp_path):
+    runs = after(tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "moved")
+    (group,) = groups_of([Run.at(tmp_path / "moved" / run.path.name) for run in runs])
+    assert len(group.runs) == 4
+
+
+def test_what_a_run_begins_with_is_named_if_it_is_gone(tmp_path):
+    runs = after(tmp_path)[:2]
+    names = {run.config.begins.name for run in runs}
+    for name in names:
+        (tmp_path / name / "config.json").unlink()
+    assert {group.settings["start"] for group in groups_of(runs)} == names
+
+
+def test_a_run_that_begins_with_itself_is_told(tmp_path):
+    run = made(tmp_path, BASE, metrics=False)
+    write(run.path / "config.json", replace(BASE, start=str(run.path)).document())
+    (group,) = groups_of([Run.at(run.path)])
+    assert group.settings["start"] == run.path.name
+
+
 def test_runs_given_twice_count_once(tmp_path):
     undone = made(tmp_path / "a", BASE, metrics=False)
     done = made(tmp_path / "b", BASE, accuracy=0.5, metrics=False)

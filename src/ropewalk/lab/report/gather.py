@@ -1,6 +1,6 @@
 """Runs in groups that were treated alike, within which they are compared.
 
-All settings of a group are equal but the encoding, its options and the seed.
+All settings of a group are equal but the encoding, its options and the seed, and so are those of runs that they begin with.
 """
 
 import json
@@ -8,15 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.lab.comparing.entries import Entry as Encoding
-from ropewalk.lab.config import ELSEWHERE
 from ropewalk.lab.metric import Metric, metric_of
+from ropewalk.lab.report.beginnings import clashing, label_of, shared, start_of
 from ropewalk.lab.report.reading import Found, read
 from ropewalk.lab.report.words import counted, listed
 from ropewalk.lab.store import Run
-
-FREE = ("encoding", "options", "seed")
-"""Settings that may differ within a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,23 +52,28 @@ class Group:
 
 def groups_of(runs: Sequence[Run]) -> list[Group]:
     """Runs with equal settings together, the largest group first; the order of the runs does not matter."""
-    together: dict[str, list[Found]] = {}
+    together: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.config.name, str(run.path))):
-        together.setdefault(json.dumps(shared(run), sort_keys=True), []).append(read(run))
-    order = sorted(together, key=lambda key: (-len(together[key]), key))
-    return [_group(json.loads(key), together[key]) for key in order]
+        together.setdefault(json.dumps(shared(run), sort_keys=True), []).append(run)
+    apart = [part for key in sorted(together) for part in _apart(together[key])]
+    return [_group([read(run) for run in part]) for part in sorted(apart, key=len, reverse=True)]
 
 
-def shared(run: Run) -> dict[str, Any]:
-    """The settings that must be equal in a group."""
-    return {name: value for name, value in run.config.document().items() if name not in (*FREE, *ELSEWHERE)}
+def _apart(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs of equal settings, by the folder that they begin with if they could not be told from each other."""
+    if not clashing(runs):
+        return [list(runs)]
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(str(run.config.start), []).append(run)
+    return list(found.values())
 
 
-def _group(settings: dict[str, Any], members: Sequence[Found]) -> Group:
+def _group(members: Sequence[Found]) -> Group:
     found: dict[str, dict[int, Found]] = {}
     for each in sorted(members, key=lambda each: each.score is None):
-        config = each.run.config
-        found.setdefault(Encoding(config.encoding, config.options).label, {}).setdefault(config.seed, each)
+        found.setdefault(label_of(each.run), {}).setdefault(each.run.config.seed, each)
     ordered = {label: dict(sorted(found[label].items())) for label in sorted(found)}
-    order = {name: settings[name] for name in shared(members[0].run)}
-    return Group(settings=order, found=ordered, twice=len(members) - sum(map(len, ordered.values())))
+    runs = [each.run for each in members]
+    settings = {**shared(runs[0]), "start": start_of(runs)}
+    return Group(settings=settings, found=ordered, twice=len(members) - sum(map(len, ordered.values())))
