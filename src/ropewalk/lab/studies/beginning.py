@@ -34,7 +34,8 @@ def start_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, 
         if _alike(Run.at(path.parent).config, wanted):
             return path.parent
     wanting = f"{runs} has none that is done with the settings that are given for both"
-    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {number}, {wanting}")
+    how = f"--part {after} makes them, with an --out that has no lines of them"
+    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {number}, {wanting}: {how}")
 
 
 def _alike(one: Config, other: Config) -> bool:
