@@ -533,6 +533,12 @@ def test_runs_that_were_treated_differently_are_apart(tmp_path, no_patterns):
     assert {path.name for path in (tmp_path / "out" / "figures").iterdir()} >= {"accuracy-1.png", "accuracy-2.png"}
 
 
+def test_groups_do_not_depend_on_the_order_of_runs(tmp_path):
+    runs = [made(tmp_path, replace(BASE, epochs=epochs), metrics=False) for epochs in (9, 4, 7)]
+    found = [[group.settings["epochs"] for group in groups_of(order)] for order in (runs, runs[::-1], runs[1:] + runs[:1])]
+    assert found == [[4, 7, 9]] * 3
+
+
 def test_where_runs_find_things_makes_no_difference(tmp_path):
     one = made(tmp_path / "a", replace(BASE, root="here", workers=0), accuracy=0.5, metrics=False)
     two = made(tmp_path / "b", replace(BASE, root="there", workers=2, seed=1), accuracy=0.7, metrics=False)
@@ -570,10 +576,14 @@ def test_runs_that_begin_with_one_are_compared(tmp_path):
 
 
 def test_runs_that_name_their_seed_to_begin_with_are_compared(tmp_path):
-    """Also where nothing is left of what they begin with."""
+    """Also where nothing is left of what they begin with, or of one alone."""
     runs = [made(tmp_path, replace(BASE, seed=seed, start="gone/mixed-seed{seed}-0"), metrics=False) for seed in (0, 1)]
-    (group,) = groups_of(runs)
-    assert group.settings["start"] == "mixed-seed{seed}-0"
+    for _ in range(2):
+        (group,) = groups_of(runs)
+        assert list(group.found["mixed"]) == [0, 1]
+        assert group.settings["start"] == "mixed-seed{seed}-0"
+        (tmp_path / "mixed-seed0-0").mkdir(exist_ok=True)
+        write(tmp_path / "mixed-seed0-0" / "config.json", BASE.document())
 
 
 @pytest.mark.parametrize("other", [{"epochs": 5}, {"learning_rate": 0.5}], ids=str)
@@ -583,11 +593,31 @@ def test_runs_that_begin_otherwise_are_apart(tmp_path, other):
 
 
 def test_an_encoding_that_begins_twice_is_not_counted_once(tmp_path):
-    """Of one encoding and seed, once after its own run and once after another's."""
-    own, others = after(tmp_path), after(tmp_path, own=False)
-    groups = groups_of([*own, *others[1:]])
-    assert sum(len(group.runs) for group in groups) == 7
-    assert not any(group.twice for group in groups)
+    """Of three encodings and seeds, once after their own run and once after another's: only the latter are apart."""
+    first, second = groups_of([*after(tmp_path, own=False)[1:], *after(tmp_path)])
+    assert seeds(first) == {"mixed": [0, 1], "none": [0, 1]}
+    assert seeds(second) == {"mixed": [0, 1], "none": [1]}
+    assert first.settings["start"] == "runs of the same encoding, 2 epochs of digits"
+    assert first.twice == second.twice == 0
+
+
+def test_one_run_in_two_places_begins_once(tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    run = after(tmp_path / "one")[0]
+    copied = made(tmp_path / "two", replace(run.config, start=run.config.begins.name), accuracy=0.5, metrics=False)
+    assert copied.config.name == run.config.name
+    (group,) = groups_of([run, copied])
+    assert group.twice == 1
+
+
+def test_beginnings_of_beginnings_count(tmp_path):
+    runs = [
+        made(tmp_path, replace(each.config, start=str(each.path), epochs=7), metrics=False)
+        for each in (*after(tmp_path), *after(tmp_path, epochs=5))
+    ]
+    one, two = groups_of(runs)
+    assert seeds(one) == seeds(two) == {"mixed": [0, 1], "none": [0, 1]}
 
 
 def test_several_encodings_to_begin_with_are_told(tmp_path):
@@ -613,6 +643,16 @@ def test_what_a_run_begins_with_is_named_if_it_is_gone(tmp_path):
     for name in names:
         (tmp_path / name / "config.json").unlink()
     assert {group.settings["start"] for group in groups_of(runs)} == names
+
+
+@pytest.mark.parametrize("text", ["[]", "{", None], ids=["no-object", "cut", "a-name-that-is-too-long"])
+def test_what_a_run_begins_with_may_be_damaged(tmp_path, text):
+    name = "first" if text else 1000 * "x"
+    if text:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    (group,) = groups_of([made(tmp_path, replace(BASE, start=name), metrics=False)])
+    assert group.settings["start"] == name
 
 
 def test_a_run_that_begins_with_itself_is_told(tmp_path):

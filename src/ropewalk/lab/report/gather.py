@@ -3,13 +3,12 @@
 All settings of a group are equal but the encoding, its options and the seed, and so are those of runs that they begin with.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.lab.metric import Metric, metric_of
-from ropewalk.lab.report.beginnings import clashing, label_of, shared, start_of
+from ropewalk.lab.report.beginnings import apart, keys_of, label_of, shared, start_of
 from ropewalk.lab.report.reading import Found, read
 from ropewalk.lab.report.words import counted, listed
 from ropewalk.lab.store import Run
@@ -52,21 +51,12 @@ class Group:
 
 def groups_of(runs: Sequence[Run]) -> list[Group]:
     """Runs with equal settings together, the largest group first; the order of the runs does not matter."""
+    ordered = sorted(runs, key=lambda run: (run.config.name, str(run.path)))
     together: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: (run.config.name, str(run.path))):
-        together.setdefault(json.dumps(shared(run), sort_keys=True), []).append(run)
-    apart = [part for key in sorted(together) for part in _apart(together[key])]
-    return [_group([read(run) for run in part]) for part in sorted(apart, key=len, reverse=True)]
-
-
-def _apart(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs of equal settings, by the folder that they begin with if they could not be told from each other."""
-    if not clashing(runs):
-        return [list(runs)]
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(str(run.config.start), []).append(run)
-    return list(found.values())
+    for key, run in zip(keys_of(ordered), ordered, strict=True):
+        together.setdefault(key, []).append(run)
+    parts = [part for key in sorted(together) for part in apart(together[key])]
+    return [_group([read(run) for run in part]) for part in sorted(parts, key=len, reverse=True)]
 
 
 def _group(members: Sequence[Found]) -> Group:
