@@ -127,7 +127,7 @@ def attention() -> str:
         return ABSENT.format(name=ATTENTION.name)
     timed = [row for row in found["rows"] if row["shape"][2] <= FEW and "ms" in row]
     base = {row["what"]: row for row in timed if row["kernel"] == "ropewalk"}
-    head = ["", "samples × heads", "", "ms", "ms back", "over ropewalk's", "back", "Python, both ways, ms"]
+    head = ["", "samples × heads", "", "ms", "ms back", "over ropewalk's", "back", "one call, both ways, ms"]
     lines = [
         [row["what"].split(",")[0], "{} × {}".format(*row["shape"]), row["kernel"],
          *(f"{row[key]:.3g}" for key in ("ms", "back ms")),

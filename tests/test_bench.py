@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import dense_sizes
 import handwritten
 import ropewalk as rw
 import speed
@@ -778,6 +779,25 @@ def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path)
     table = speed.attention()
     assert "| few | 8 × 4 | flash | 0.256 | 0.768 | 4.0 | 4.0 | 0.50 |" in table
     assert "many" not in table
+
+
+def test_the_page_has_dense_sizes_over_the_plain_model_of_each_library(monkeypatch, tmp_path):
+    own = {"name": "axial", "ms": 20.0, "over none": 1.25, "GB": 3.0}
+    timm = {"name": "timm, axial", "ms": 40.0, "over none": 2.5, "over timm, plain": 1.5, "GB": 4.0}
+    rows = [
+        {**row, "mode": mode, "ms": row["ms"] / times}
+        for mode, times in (("compiled", 2), ("eager", 1))
+        for row in (own, timm)
+    ]
+    head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
+    (tmp_path / "dense.json").write_text(json.dumps({**head, "rows": rows}))
+    monkeypatch.setattr(dense_sizes, "MEASURED", tmp_path / "dense.json")
+    assert dense_sizes.dense().splitlines()[2:4] == [
+        "| axial | 20.0 | 1.25 | 3.0 | 10.0 | 1.25 | 3.0 |",
+        "| timm, axial | 40.0 | 1.50 | 4.0 | 20.0 | 1.50 | 4.0 |",
+    ]
+    monkeypatch.setattr(dense_sizes, "MEASURED", tmp_path / "none.json")
+    assert "No figures are here yet: `results/none.json` is missing" in dense_sizes.dense()
 
 
 def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):

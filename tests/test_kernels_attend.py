@@ -77,6 +77,7 @@ def test_sixteen_bits(dtype):
     check(64, 64, 48, dtype=dtype)
     check(15, 5, 17, dtype=dtype)
     check(100, 125, 48, dtype=dtype)
+    check(128, 128, 64, dtype=dtype)
 
 
 @pytest.mark.parametrize("arrange", ARRANGED.values(), ids=ARRANGED)
@@ -143,6 +144,9 @@ def test_the_kernel_is_taken_for_what_it_was_made_for():
     assert taken()
     assert taken(dtype=torch.float16, scale=0.3)
     assert taken((64, 4, 1, 8), (64, 4, 128, 8))
+    with torch.no_grad():
+        assert taken((64, 4, 64, 8))
+        assert not taken((64, 4, 65, 8))
 
 
 REST = {

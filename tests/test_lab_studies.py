@@ -261,3 +261,10 @@ def test_pedestrians_are_found_by_the_vits_that_learned_classes():
     )
     assert len(study.parts["masks"].seeds) == len(study.parts["backbones"].seeds) == 3
     assert classes == STUDIES["equivariance-imagenette"].config("imagenette", {})
+
+
+def test_photographs_are_trained_as_small_images_are():
+    """The rate goes by the root of the batch, and images move by the same share of their side."""
+    small, large = (STUDIES[name].base for name in ("equivariance", "equivariance-imagenette"))
+    assert large.learning_rate == pytest.approx(small.learning_rate * (large.batch / small.batch) ** 0.5)
+    assert large.strength["pad"] / large.size[0] == 4 / 32

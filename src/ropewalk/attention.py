@@ -40,9 +40,9 @@ def attend(
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias,
             no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
-            Among 128 tokens or fewer of 16 bits, with 256 heads of all samples or more, of 64 channels or fewer, and with
-            nothing else asked for, "auto" on CUDA, compiled, takes a kernel of ropewalk, whichever PyTorch was told to use;
-            it is not differentiable twice. "sdpa" leaves the choice to PyTorch.
+            Among 128 tokens or fewer of 16 bits, 64 without gradients, with 256 heads of all samples or more, of 64
+            channels or fewer, and with nothing else asked for, "auto" on CUDA, compiled, takes a kernel of ropewalk,
+            whichever PyTorch was told to use; it is not differentiable twice. "sdpa" leaves the choice to PyTorch.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.
