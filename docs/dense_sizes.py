@@ -23,12 +23,9 @@ def dense() -> str:
 
 def _cells(rows: dict[tuple[str, str], dict[str, Any]], name: str) -> list[str]:
     own = [rows[name, mode] for mode in MODES]
-    return [cell for row in own for cell in (f"{row['ms']:.1f}", f"{_over(row):.2f}", f"{row['GB']:.1f}")]
-
-
-def _over(row: dict[str, Any]) -> float:
-    ratio: float = row.get("over timm, plain", row["over none"])
-    return ratio
+    over = [row.get("over timm, plain", row["over none"]) for row in own]
+    cells = [(f"{row['ms']:.1f}", f"{ratio:.2f}", f"{row['GB']:.1f}") for row, ratio in zip(own, over, strict=True)]
+    return [cell for each in cells for cell in each]
 
 
 TABLES: dict[str, Callable[[], str]] = {"dense-sizes": dense}

@@ -157,7 +157,7 @@ def claims_table(lines: Sequence[Line] | None = None) -> str:
 
 def pictures(lines: Sequence[Line] | None = None) -> str:
     """The figures on the page."""
-    return studied.pictures("equivariance", equivariance_figures.FIGURES) if of("main", lines) else studied.ABSENT
+    return studied.pictures("equivariance", equivariance_figures.FIGURES, of("main", lines))
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 import study_figures
 from ropewalk.lab.plots.page import legend_style, page, plain
 from ropewalk.lab.plots.theme import Theme
+from ropewalk.lab.probes.resolving import MODES
 from ropewalk.lab.studies.claims import Line
-from study_figures import MODES, BySeed, accuracies, bars
+from study_figures import BySeed, accuracies, bars
 
 FIGURES = {
     "sizes": "Accuracy at other image sizes, in two ways of placing the patches, and the same less that of axial RoPE",

@@ -76,7 +76,7 @@ def backbones_table(lines: Sequence[Line] | None = None) -> str:
 def picture(lines: Sequence[Line] | None = None) -> str:
     """The figure on the page."""
     some = studied.of("masks", found() if lines is None else lines)
-    return studied.pictures("pedestrians", pedestrians_figures.FIGURES) if some else studied.ABSENT
+    return studied.pictures("pedestrians", pedestrians_figures.FIGURES, some)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -125,7 +125,9 @@ def parameters(lines: Sequence[Line]) -> Callable[[str], str]:
     return lambda name: f"{own[name]:,}"
 
 
-def pictures(study: str, words: Mapping[str, str]) -> str:
-    """Figures on a page in docs/studies, one for each theme."""
+def pictures(study: str, words: Mapping[str, str], lines: Sequence[Line]) -> str:
+    """Figures on a page in docs/studies, one for each theme, if there are lines that they show."""
+    if not lines:
+        return ABSENT
     images = [f"![{alt}](../images/{study}-{name}-{{0}}.png#only-{{0}})" for name, alt in words.items()]
     return "\n\n".join("\n".join(image.format(theme) for theme in THEMES) for image in images)

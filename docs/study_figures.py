@@ -16,7 +16,6 @@ from ropewalk.lab.studies.claims import Line
 NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "liere-8", "comrope-ld-8", "mrope")
 """Encodings that are drawn; the place of one here decides how it looks, in the figures of all studies."""
 STYLES = ("-", "--", "-.", ":")
-MODES = ("extrapolate", "rescale")
 BySeed = Mapping[int, Mapping[int, float]]
 """Numbers of an encoding by size, or whatever else lies on the axis, and by seed."""
 

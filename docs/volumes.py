@@ -51,7 +51,7 @@ def once_table(lines: Sequence[Line] | None = None) -> str:
 def picture(lines: Sequence[Line] | None = None) -> str:
     """The figure on the page."""
     some = studied.of("half", found() if lines is None else lines)
-    return studied.pictures("volumes", volumes_figures.FIGURES) if some else studied.ABSENT
+    return studied.pictures("volumes", volumes_figures.FIGURES, some)
 
 
 TABLES: dict[str, Callable[[], str]] = {

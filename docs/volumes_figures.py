@@ -10,6 +10,7 @@ import studied
 import study_figures
 from ropewalk.lab.plots.page import legend_style, page, plain
 from ropewalk.lab.plots.theme import Theme
+from ropewalk.lab.probes.resolving import MODES
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.claims import Line
 
@@ -34,7 +35,7 @@ def grids(look: Theme, lines: Sequence[Line]) -> Figure:
     )
     free = page(7.4, 4.2, look, title="Coarser and finer grids", below=below, note=note)
     both = free.figure.subplots(1, 2, sharey=True)
-    for axes, mode in zip(both, study_figures.MODES, strict=True):
+    for axes, mode in zip(both, MODES, strict=True):
         axes.axvline(TRAINED, color=look.line, linewidth=1, zorder=0)
         _lines(axes, lines, mode, look)
         axes.set_title(mode, color=look.ink, fontsize=9, loc="left")

@@ -14,6 +14,7 @@ from typing import Any
 from ropewalk import factory
 from ropewalk.encoding import parameters_of
 from ropewalk.lab.choose import Refusal, parse, refusing
+from ropewalk.lab.config import Config
 
 SHAPE = ("head_dim", "heads", "kv_heads", "axes", "layers", "size")
 """Options that the model and the data decide."""
@@ -35,6 +36,11 @@ class Entry:
         """As one would write it, options in alphabetical order."""
         words = ",".join(f"{key}={_word(value)}" for key, value in sorted(self.options.items()))
         return f"{self.encoding}:{words}" if words else self.encoding
+
+
+def label_of(config: Config) -> str:
+    """The label of the encoding of a run."""
+    return Entry(config.encoding, config.options).label
 
 
 def entry(said: Said) -> Entry:

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.comparing.entries import Entry
+from ropewalk.lab.comparing.entries import label_of
+from ropewalk.lab.comparing.plan import OWN
 from ropewalk.lab.config import ELSEWHERE
 from ropewalk.lab.store import Damaged, Run
 
-FREE = ("encoding", "options", "seed")
-"""Settings that may differ where runs are compared."""
 LONG = 16
 """Runs in a row that are followed back."""
 
@@ -29,7 +28,7 @@ def keys_of(runs: Sequence[Run]) -> list[str]:
 
 def shared(run: Run) -> dict[str, Any]:
     """Its settings but for those that may differ."""
-    return {name: value for name, value in run.config.document().items() if name not in (*FREE, *ELSEWHERE)}
+    return {name: value for name, value in run.config.document().items() if name not in (*OWN, *ELSEWHERE)}
 
 
 def named(run: Run) -> str | None:
@@ -48,17 +47,12 @@ def begun(run: Run) -> Run | None:
     return None
 
 
-def label_of(run: Run) -> str:
-    """Its encoding with its options."""
-    return Entry(run.config.encoding, run.config.options).label
-
-
 def apart(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs of one key in as few parts as have no encoding with one seed and two beginnings, which could not be told from
     each other. In the first are those that begin with runs of their own encoding."""
     parts: list[dict[tuple[str, int], list[Run]]] = []
     for run in sorted(runs, key=lambda run: not own(run)):
-        place = label_of(run), run.config.seed
+        place = label_of(run.config), run.config.seed
         fitting = (part for part in parts if place not in part or named(part[place][0]) == named(run))
         part = next(fitting, None)
         if part is None:
@@ -70,7 +64,7 @@ def apart(runs: Sequence[Run]) -> list[list[Run]]:
 def own(run: Run) -> bool:
     """Whether it begins with a run of its own encoding."""
     first = begun(run)
-    return first is not None and label_of(first) == label_of(run)
+    return first is not None and label_of(first.config) == label_of(run.config)
 
 
 def start_of(runs: Sequence[Run]) -> str | None:

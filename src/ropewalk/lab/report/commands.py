@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ropewalk.lab.choose import Refusal, parse
-from ropewalk.lab.comparing.entries import Entry, entry
+from ropewalk.lab.comparing.entries import entry, label_of
 from ropewalk.lab.comparing.plan import OWN
 from ropewalk.lab.config import ELSEWHERE, Config
 from ropewalk.lab.recipes import RECIPES
@@ -26,7 +26,7 @@ def again(configs: Sequence[Config]) -> list[str]:
 def command(config: Config) -> str | None:
     """The words that train a run again; None where a shell cannot say them."""
     recipe, words = min(((name, changed(config, base)) for name, base in RECIPES.items()), key=lambda pair: len(pair[1]))
-    label = Entry(config.encoding, config.options).label
+    label = label_of(config)
     if not _same(config, label, recipe, words):
         return None
     given = ["--set", *words] if words else []

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ropewalk.lab.comparing.entries import label_of
 from ropewalk.lab.metric import Metric, metric_of
-from ropewalk.lab.report.beginnings import apart, keys_of, label_of, shared, start_of
+from ropewalk.lab.report.beginnings import apart, keys_of, shared, start_of
 from ropewalk.lab.report.reading import Found, read
 from ropewalk.lab.report.words import counted, listed
 from ropewalk.lab.store import Run
@@ -62,7 +63,7 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
 def _group(members: Sequence[Found]) -> Group:
     found: dict[str, dict[int, Found]] = {}
     for each in sorted(members, key=lambda each: each.score is None):
-        found.setdefault(label_of(each.run), {}).setdefault(each.run.config.seed, each)
+        found.setdefault(label_of(each.run.config), {}).setdefault(each.run.config.seed, each)
     ordered = {label: dict(sorted(found[label].items())) for label in sorted(found)}
     runs = [each.run for each in members]
     settings = {**shared(runs[0]), "start": start_of(runs)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ropewalk.lab.choose import Refusal, known
-from ropewalk.lab.comparing.entries import Entry, Said, entry
+from ropewalk.lab.comparing.entries import Said, entry, label_of
 from ropewalk.lab.config import Config
 
 
@@ -63,5 +63,5 @@ class Study:
 
     def named(self, config: Config) -> str:
         """The name that the encoding of a run has in this study."""
-        label = Entry(config.encoding, config.options).label
+        label = label_of(config)
         return next(name for name, said in self.encodings.items() if entry(said).label == label)
