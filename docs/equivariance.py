@@ -150,6 +150,17 @@ def recipes_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(["recipe", "validation accuracy"], rows)
 
 
+def kernels_table(lines: Sequence[Line] | None = None) -> str:
+    """Runs that were trained twice: with cuDNN's attention, in the part `cudnn`, and with ours, in the main one."""
+    before, after = (studied.by_name(of(part, lines), accuracy) for part in ("cudnn", "main"))
+    rows = [
+        [f"`{name}`", str(seed), f"{first:.2f}", f"{after[name][seed]:.2f}", f"{after[name][seed] - first:+.2f}"]
+        for name, seeds in sorted(before.items())
+        for seed, first in sorted(seeds.items())
+    ]
+    return tables.table(["encoding", "seed", "cuDNN's", "ours", "difference"], rows)
+
+
 def claims_table(lines: Sequence[Line] | None = None) -> str:
     """Each claim with its verdict."""
     return studied.claims(CLAIMS, found() if lines is None else lines, without="uniform")
@@ -172,4 +183,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "equivariance-screening": screening_table,
     "equivariance-recipes": recipes_table,
     "equivariance-claims": claims_table,
+    "equivariance-kernels": kernels_table,
 }

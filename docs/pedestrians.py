@@ -59,7 +59,7 @@ def timed(lines: Sequence[Line], wanted: float) -> dict[str, Callable[[str], str
 def masks_table(lines: Sequence[Line] | None = None) -> str:
     """Boxes and masks of pedestrians on the test set, and how soon boxes are good."""
     some = studied.of("masks", found() if lines is None else lines)
-    keys = {"box AP50": "box_ap50", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
+    keys = {"box AP50": "box_ap50", "box AP75": "box_ap75", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
     columns = {head: studied.probed(some, studied.points(key)) for head, key in keys.items()}
     if (wanted := level(some)) is not None:
         columns |= timed(some, wanted)

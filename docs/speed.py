@@ -127,11 +127,12 @@ def attention() -> str:
         return ABSENT.format(name=ATTENTION.name)
     timed = [row for row in found["rows"] if row["shape"][2] <= FEW and "ms" in row]
     base = {row["what"]: row for row in timed if row["kernel"] == "ropewalk"}
-    head = ["", "samples × heads", "", "ms", "ms back", "over ropewalk's", "back", "one call, both ways, ms"]
+    head = ["", "samples × heads × channels", "", "ms", "ms back", "over ropewalk's", "back", "one call, both ways, ms"]
     lines = [
-        [row["what"].split(",")[0], "{} × {}".format(*row["shape"]), row["kernel"],
+        [row["what"].split(",")[0], "{} × {} × {}".format(*row["shape"][:2], row["shape"][3]), row["kernel"],
          *(f"{row[key]:.3g}" for key in ("ms", "back ms")),
-         *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms")), f"{row['eager ms']:.2f}"]
+         *(f"{row[key] / base[row['what']][key]:.1f}" for key in ("ms", "back ms")),
+         f"{row['eager ms']:.2f}" if "eager ms" in row else ""]
         for row in timed if row["what"] in base
     ]  # fmt: skip
     return f"{tables.table(head, lines)}\n\n{where(found)}"

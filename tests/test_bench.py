@@ -773,11 +773,13 @@ def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path)
         for what, tokens in (("few, 8 samples", 64), ("many", 196))
         for kernel, times in (("flash", 4e-3), ("ropewalk", 1e-3))
     ]
+    del rows[0]["eager ms"]
     head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
     (tmp_path / "attention.json").write_text(json.dumps({**head, "rows": rows}))
     monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
     table = speed.attention()
-    assert "| few | 8 × 4 | flash | 0.256 | 0.768 | 4.0 | 4.0 | 0.50 |" in table
+    assert "| few | 8 × 4 × 48 | flash | 0.256 | 0.768 | 4.0 | 4.0 |  |" in table
+    assert "| few | 8 × 4 × 48 | ropewalk | 0.064 | 0.192 | 1.0 | 1.0 | 0.50 |" in table
     assert "many" not in table
 
 
