@@ -61,7 +61,7 @@ def told(estimate: Estimate | None, *, sign: str = "") -> str:
     if estimate is None:
         return ""
     half = "" if estimate.half is None else f" ± {estimate.half:.1f}"
-    return f"{estimate.mean:{sign}.1f}{half}"
+    return f"{round(estimate.mean, 1) + 0.0:{sign}.1f}{half}"  # minus zero is zero
 
 
 def mean(values: Mapping[int, float], digits: int = 1) -> str:

@@ -40,6 +40,7 @@ def test_numbers_have_the_intervals_that_seeds_give():
     pair = differences({name: dict(enumerate(each)) for name, each in values.items()}, "learned-ape")["axial"]
     assert studied.told(studied.above(lines, accuracy, "learned-ape")["axial"], sign="+") == f"+4.0 ± {pair.half:.1f}"
     assert studied.told(None) == studied.one(None) == ""
+    assert studied.told(found["axial"]._replace(mean=-0.04), sign="+") == f"+0.0 ± {half:.1f}"
     assert studied.one(-0.04) == "0.0"
 
 
