@@ -4,29 +4,20 @@ There are no weights, no pictures, no losses of training, and no refusals of pro
 run that began with another has the settings of that one beside it, as the study has them.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.choose import Refusal, known
-from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.choose import Refusal
 from ropewalk.lab.config import Config
 from ropewalk.lab.metric import BOXES, metric_of
 from ropewalk.lab.store import Run, write
-from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.beginning import first_of
-from ropewalk.lab.studies.lines import load, settings, told
-from ropewalk.lab.studies.study import Study
+from ropewalk.lab.studies.lines import load
+from ropewalk.lab.studies.whose import WANTED, Line, check, config_of, given_of, study_of
 
-WANTED = {
-    "part": str, "name": str, "seed": int, "epochs": int, "step": int, "curve": list, "probes": dict, "device": str,
-    "torch": str, "settings": dict,
-}  # fmt: skip
-"""What a line must have, beside what its run came to."""
 BESIDE = (*WANTED, "encoding", "box_curve")
-
-Line = dict[str, Any]
+"""What of a line is no result, but for the step."""
 
 
 def unfolded(path: Path, folder: Path) -> list[Run]:
@@ -35,61 +26,21 @@ def unfolded(path: Path, folder: Path) -> list[Run]:
     for number, line in enumerate(load(path), 1):
         try:
             runs.append(_run(line, folder / f"{number:05}"))
-        except (Refusal, ValueError) as error:
+        except (Refusal, ValueError, TypeError) as error:
             raise ValueError(f"line {number} of {path} must be of a run of a study: {error}") from error
     return runs
 
 
 def _run(line: Line, folder: Path) -> Run:
     """The folder of a run, and beside it that of the run that it began with."""
-    _check(line)
-    study = _study(line)
-    given = _given(study, line)
-    config = _config(study, line, given)
+    check(line)
+    study = study_of(line)
+    given = given_of(study, line)
+    config = config_of(study, line, given)
     if study.parts[line["part"]].after is not None:
         first = _folder(first_of(study, line["part"], line["name"], line["seed"], given), folder)
         config = replace(config, start=f"runs/{first.path.name}")
     return _filled(_folder(config, folder), line)
-
-
-def _check(line: Any) -> None:
-    """Refuse what is no line."""
-    if not isinstance(line, dict):
-        raise ValueError(f"it must be an object, got {line!r}")
-    for name, kind in WANTED.items():
-        if type(line.get(name)) is not kind:
-            came = repr(line[name]) if name in line else "nothing"
-            raise ValueError(f"{name} must be {kind.__name__}, got {came}")
-
-
-def _study(line: Line) -> Study:
-    """The study that has such a part and such an encoding; of several, the one from whose settings it is least far."""
-    part = known("part", line["part"], dict.fromkeys(part for study in STUDIES.values() for part in study.parts))
-    having = [study for study in STUDIES.values() if part in study.parts]
-    name = known(f"encoding of {part}", line["name"], dict.fromkeys(name for each in having for name in each.encodings))
-    return min(
-        (study for study in having if name in study.encodings), key=lambda study: len(_apart(study.config(part, {}), line))
-    )
-
-
-def _apart(config: Config, line: Line) -> list[str]:
-    """Settings of which a line says something else."""
-    own, said = settings(config), told(line["settings"])
-    return [name for name in {**own, **said} if own.get(name) != said.get(name)]
-
-
-def _given(study: Study, line: Line) -> dict[str, Any]:
-    """Settings that were replaced for all parts, as far as lines tell. What they do not say is none."""
-    own = study.config(line["part"], {})
-    said = {name: line["settings"].get(name) for name in _apart(own, line)} | {"epochs": line["epochs"]}
-    config = Config.of(own.document() | said)
-    return {name: getattr(config, name) for name in said if getattr(config, name) != getattr(own, name)}
-
-
-def _config(study: Study, line: Line, given: Mapping[str, Any]) -> Config:
-    said = entry(study.encodings[line["name"]])
-    own = study.config(line["part"], given)
-    return replace(own, encoding=said.encoding, options=said.options, seed=line["seed"])
 
 
 def _folder(config: Config, folder: Path) -> Run:
