@@ -14,7 +14,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.report import report
 from ropewalk.lab.report.gather import groups_of
 from ropewalk.lab.store import Run, write
-from ropewalk.lab.studies import STUDIES, Part, lines
+from ropewalk.lab.studies import STUDIES, Part, lines, running
 from ropewalk.lab.studies.lines import load
 from ropewalk.lab.studies.unfolded import unfolded
 
@@ -44,6 +44,7 @@ def made(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(lines, "DIGITS", 17)
         patch.setitem(STUDIES, "small", small())
+        patch.setattr(running, "PROBES", ("offset", "shuffle", "reached", "frequencies", "cost"))
         assert main(["compare", "--study", "small", "--runs", "runs", "--out", "out", "--set", *GIVEN]) == 0
         yield folder
 

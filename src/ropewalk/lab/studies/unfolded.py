@@ -4,6 +4,8 @@ There are no weights, no pictures, no losses of training, and no refusals of pro
 run that began with another has the settings of that one beside it, as the study has them.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.config import Config
 from ropewalk.lab.metric import BOXES, metric_of
-from ropewalk.lab.store import Run, write
+from ropewalk.lab.store import Run
 from ropewalk.lab.studies.beginning import first_of
 from ropewalk.lab.studies.lines import load
 from ropewalk.lab.studies.whose import WANTED, Line, check, config_of, given_of, study_of
@@ -46,7 +48,7 @@ def _run(line: Line, folder: Path) -> Run:
 def _folder(config: Config, folder: Path) -> Run:
     run = Run(folder, config)
     run.path.mkdir(parents=True)
-    write(run.path / "config.json", config.document())
+    _put(run, "config.json", config.document())
     return run
 
 
@@ -55,12 +57,16 @@ def _filled(run: Run, line: Line) -> Run:
     result = {name: value for name, value in line.items() if name == "step" or name not in BESIDE}
     if (wanted := f"test_{metric_of(run.config.document()).key}") not in result:
         raise ValueError(f"it must have a {wanted}, and has {', '.join(result)}")
-    write(run.path / "environment.json", {"machine": {"device": line["device"]}, "versions": {"torch": line["torch"]}})
-    write(run.path / "probes.json", line["probes"])
-    for record in _records(run.config, line):
-        run.log(**record)
-    run.finish(**result)
+    _put(run, "result.json", result)
+    _put(run, "metrics.jsonl", *_records(run.config, line))
+    _put(run, "probes.json", line["probes"])
+    _put(run, "environment.json", {"machine": {"device": line["device"]}, "versions": {"torch": line["torch"]}})
     return run
+
+
+def _put(run: Run, name: str, *documents: Mapping[str, Any]) -> None:
+    """Write a file that need not outlive a crash: what waits for the disk would take seconds."""
+    (run.path / name).write_text("".join(json.dumps(each) + "\n" for each in documents))
 
 
 def _records(config: Config, line: Line) -> list[dict[str, Any]]:
