@@ -27,6 +27,7 @@ import overview
 import papers
 import pedestrians
 import pedestrians_figures
+import reports
 import ropewalk as rw
 import speed
 import theorems
@@ -63,6 +64,7 @@ def write(pages: Path) -> None:
         proved = pool.submit(theorems.write, pages)
         drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
         handwritten.write(pages)
+        reported = [pool.submit(reports.write, name, pages) for name in reports.PARTS]
         speed.draw(pages)
         longer.draw(pages)
         context.draw(pages)
@@ -73,6 +75,8 @@ def write(pages: Path) -> None:
         gallery.write(pages / "encodings", {name: widths.result() for (name, _), widths in drawn.items()})
         told.result()
         proved.result()
+        for each in reported:
+            each.result()
 
 
 def html(pages: Path, site: Path) -> None:

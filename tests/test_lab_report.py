@@ -508,8 +508,11 @@ def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns
 
 def test_weights_that_cannot_be_read_are_told(tmp_path):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
-    page = read(report([run], tmp_path / "out"))
-    assert f"mixed: {run.path.name} must have a checkpoint.safetensors, but there is none." in page.text
+    other = made(tmp_path / "runs", replace(BASE, encoding="axial"), accuracy=0.5, metrics=False)
+    (other.path / "checkpoint.safetensors").write_text("nonsense")
+    page = read(report([run, other], tmp_path / "out"))
+    assert "There is no checkpoint.safetensors of mixed." in page.text
+    assert f"axial: {other.path.name}/checkpoint.safetensors cannot be read" in page.text
     assert str(tmp_path) not in page.text
 
 

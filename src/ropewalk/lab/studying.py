@@ -203,16 +203,20 @@ def report(runs: Sequence["Run"], out: Path, console: "Console", *, question: st
         return report(runs, out, question=question, baseline=label)
 
 
-def found(paths: Sequence[Path]) -> list["Run"]:
-    """The runs at these places: a run's folder, a comparison's file, or a folder of runs."""
+def found(paths: Sequence[Path], scratch: Path | None = None) -> list["Run"]:
+    """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
+    lines of a study, too."""
     from ropewalk.lab.compare import Comparison
     from ropewalk.lab.endings import ending
     from ropewalk.lab.store import Run
+    from ropewalk.lab.studies.unfolded import unfolded
 
     runs: list[Run] = []
-    for path in paths:
+    for number, path in enumerate(paths):
         with ending():
-            if path.is_file():
+            if scratch is not None and path.suffix == ".jsonl" and path.is_file():
+                runs += unfolded(path, scratch / f"{number:05}")
+            elif path.is_file():
                 runs += Comparison.at(path).found()
             elif (path / "config.json").is_file():
                 runs.append(Run.at(path))

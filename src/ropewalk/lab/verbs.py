@@ -1,6 +1,7 @@
 """The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
 
 import dataclasses
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -146,12 +147,14 @@ def report(
     """Write one page on runs: what was asked, held equal and found, with figures; and a table as CSV.
 
     Args:
-        paths: Folders of runs, or of many, or the file that `compare` wrote.
+        paths: Folders of runs, or of many, or the file that `compare` wrote; or files of lines that a study wrote, such as
+            results/equivariance/main.jsonl, which need no folders beside them.
         out: The folder for report.html.
         question: What was asked, in a sentence.
         baseline: What others are compared with.
     """
     output.need_matplotlib()
-    runs = studying.found([Path(path) for path in paths])
-    print(studying.report(runs, Path(out), output.console(stderr=True), question=question, baseline=baseline))
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = studying.found([Path(path) for path in paths], Path(scratch))
+        print(studying.report(runs, Path(out), output.console(stderr=True), question=question, baseline=baseline))
     return 0

@@ -10,6 +10,7 @@ from ropewalk.lab.report import insides
 from ropewalk.lab.report.figures import Panel, Shown, Sources
 from ropewalk.lab.report.panels import short
 from ropewalk.lab.report.reading import Found
+from ropewalk.lab.report.words import listed
 
 MOST_HEADS = 6
 
@@ -20,13 +21,17 @@ def attention(of: Sources) -> Shown | str:
         patterns = importlib.import_module("ropewalk.lab.probes").patterns
     except (ImportError, AttributeError):
         return "Attention patterns are not drawn: there is nothing to read them with."
-    shown, refused = [], []
+    shown, refused, bare = list[Panel](), list[str](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
         for found in [each for each in seeds.values() if each.score is not None][:1]:
             try:
                 shown.append(_attention(of, f"attention-{i}", label, _pictures(found, patterns)))
             except (ValueError, RuntimeError, OSError) as error:
-                refused.append(f"{label}: {found.nameless(error)}.")
+                if (found.run.path / "checkpoint.safetensors").is_file():
+                    refused.append(f"{label}: {found.nameless(error)}.")
+                else:
+                    bare.append(label)
+    refused += [f"There is no checkpoint.safetensors of {listed(bare)}."] if bare else []
     if not shown:
         return " ".join(["No run that is done has weights to draw attention patterns from.", *refused])
     caption = (

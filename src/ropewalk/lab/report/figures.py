@@ -98,15 +98,18 @@ def accuracy(of: Sources) -> Shown | str:
 def learning(of: Sources) -> Shown | str:
     """Loss in training and accuracy in validation over the epochs."""
     labels = [label for label, seeds in of.group.found.items() if any(found.metrics for found in seeds.values())]
-    if not labels:
+    if not labels or of.group.logged.isdisjoint(("loss", f"validation_{of.group.metric.key}")):
         return "No run has metrics: there are no learning curves."
-    shown = [_curves(of, labels, "loss", "Training loss", None)]
-    caption, metric = "After each epoch, the mean loss of its steps", of.group.metric
-    if any(f"validation_{metric.key}" in record for found in of.group.runs for record in found.metrics):
+    metric, logged = of.group.metric, of.group.logged
+    shown, said = list[Panel](), list[str]()
+    if "loss" in logged:
+        shown.append(_curves(of, labels, "loss", "Training loss", None))
+        said.append("the mean loss of its steps")
+    if f"validation_{metric.key}" in logged:
         shown.append(_curves(of, labels, f"validation_{metric.key}", f"Validation {metric.title}", metric))
-        caption += f", and the {metric.name} on {'images that are' if metric.higher else 'text that is'} not trained on"
-    caption += ". Thick lines are means over the seeds that are done; thin lines are single seeds."
-    return Shown("learning", "Learning curves", caption, shown, labels)
+        said.append(f"the {metric.name} on {'images that are' if metric.higher else 'text that is'} not trained on")
+    seeds = "Thick lines are means over the seeds that are done; thin lines are single seeds."
+    return Shown("learning", "Learning curves", f"After each epoch, {', and '.join(said)}. {seeds}", shown, labels)
 
 
 def _curves(of: Sources, labels: Sequence[str], name: str, title: str, metric: Metric | None) -> Panel:

@@ -41,6 +41,11 @@ class Group:
         """What they are judged by."""
         return metric_of(self.settings)
 
+    @property
+    def logged(self) -> set[str]:
+        """The names of all that their metrics have."""
+        return {name for each in self.runs for record in each.metrics for name in record}
+
     def scores(self) -> dict[str, dict[int, float]]:
         """Of the runs that are done, by label and seed."""
         values = {

@@ -41,7 +41,7 @@ def page(chapters: Sequence[Chapter], styles: Styles, *, question: str, baseline
     body = [
         tag("header", tag("h1", title), tag("p", lead(chapters), class_="lead"), *_short(chapters), _nav(chapters)),
         tag("main", *_apart(chapters), *(_chapter(each, styles, baseline, len(chapters)) for each in chapters)),
-        tag("footer", "Made by ropewalk from the folders of the runs alone."),
+        tag("footer", "Made by ropewalk of what was written down of the runs, and of nothing else."),
     ]
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
@@ -102,7 +102,8 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
     """The sections of a group."""
     said = f", group {of.mark[1:]}" if count > 1 else ""
     drawn = [sections.figure(each, styles, of.mark) for each in of.figures if isinstance(each, Shown)]
-    absent = [each for each in of.figures if isinstance(each, str)] + _refused(of.group) + _troubles(of.group)
+    absent = [each for each in of.figures if isinstance(each, str)]
+    absent += _unsaid(of.group) + _refused(of.group) + _troubles(of.group)
     parts = [
         tag("h2", f"What was held equal{said}", id=f"equal{of.mark}"),
         tag("p", f"All {counted(len(of.group.runs), 'run')} share these settings; encoding, options and seed differ."),
@@ -144,6 +145,12 @@ PROBED = {
 }
 
 UNSEEN = "Scores from here on are of validation images, which training does not see, unless they are called test scores."
+
+
+def _unsaid(group: Group) -> list[str]:
+    """Losses of training, where validations alone were written down."""
+    silent = group.logged and "loss" not in group.logged
+    return ["No run says its losses in training: learning curves are of validations alone."] if silent else []
 
 
 def _refused(group: Group) -> list[str]:

@@ -25,17 +25,22 @@ def groups(
 
 def start_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any], runs: Path) -> Path:
     """The folder of the run that one begins with: of the same seed, or of the first where the other part has it not."""
-    after = study.parts[part].after
-    assert after is not None
-    seeds, said = study.parts[after].seeds, entry(study.encodings[name])
-    number = seed if seed in seeds else seeds[0]
-    wanted = replace(study.config(after, given), encoding=said.encoding, options=said.options, seed=number)
-    for path in sorted(runs.glob(f"{said.encoding}-seed{number}-*/result.json")):
+    wanted, after = first_of(study, part, name, seed, given), study.parts[part].after
+    for path in sorted(runs.glob(f"{wanted.encoding}-seed{wanted.seed}-*/result.json")):
         if _alike(Run.at(path.parent).config, wanted):
             return path.parent
     wanting = f"{runs} has none that is done with the settings that are given for both"
     how = f"--part {after} makes them, with an --out that has no lines of them"
-    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {number}, {wanting}: {how}")
+    raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {wanted.seed}, {wanting}: {how}")
+
+
+def first_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
+    """The settings of the run that one begins with."""
+    after = study.parts[part].after
+    assert after is not None
+    seeds, said = study.parts[after].seeds, entry(study.encodings[name])
+    number = seed if seed in seeds else seeds[0]
+    return replace(study.config(after, given), encoding=said.encoding, options=said.options, seed=number)
 
 
 def _alike(one: Config, other: Config) -> bool:

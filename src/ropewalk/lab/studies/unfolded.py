@@ -1,0 +1,81 @@
+"""Lines of a study as folders of runs again, for what reads folders: a report needs no more than lines hold.
+
+There are no weights, no pictures, no losses of training, and no refusals of probes. Where data lie is as the study has it. A
+run that began with another has the settings of that one beside it, as the study has them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ropewalk.lab.choose import Refusal
+from ropewalk.lab.config import Config
+from ropewalk.lab.metric import BOXES, metric_of
+from ropewalk.lab.store import Run
+from ropewalk.lab.studies.beginning import first_of
+from ropewalk.lab.studies.lines import load
+from ropewalk.lab.studies.whose import WANTED, Line, check, config_of, given_of, study_of
+
+BESIDE = (*WANTED, "encoding", "box_curve")
+"""What of a line is no result, but for the step."""
+
+
+def unfolded(path: Path, folder: Path) -> list[Run]:
+    """The runs of a file of lines, each in a folder of its own within this one."""
+    runs: list[Run] = []
+    for number, line in enumerate(load(path), 1):
+        try:
+            runs.append(_run(line, folder / f"{number:05}"))
+        except (Refusal, ValueError, TypeError) as error:
+            raise ValueError(f"line {number} of {path} must be of a run of a study: {error}") from error
+    return runs
+
+
+def _run(line: Line, folder: Path) -> Run:
+    """The folder of a run, and beside it that of the run that it began with."""
+    check(line)
+    study = study_of(line)
+    given = given_of(study, line)
+    config = config_of(study, line, given)
+    if study.parts[line["part"]].after is not None:
+        first = _folder(first_of(study, line["part"], line["name"], line["seed"], given), folder)
+        config = replace(config, start=f"runs/{first.path.name}")
+    return _filled(_folder(config, folder), line)
+
+
+def _folder(config: Config, folder: Path) -> Run:
+    run = Run(folder, config)
+    run.path.mkdir(parents=True)
+    _put(run, "config.json", config.document())
+    return run
+
+
+def _filled(run: Run, line: Line) -> Run:
+    """A folder with all that a line says of it."""
+    result = {name: value for name, value in line.items() if name == "step" or name not in BESIDE}
+    if (wanted := f"test_{metric_of(run.config.document()).key}") not in result:
+        raise ValueError(f"it must have a {wanted}, and has {', '.join(result)}")
+    _put(run, "result.json", result)
+    _put(run, "metrics.jsonl", *_records(run.config, line))
+    _put(run, "probes.json", line["probes"])
+    _put(run, "environment.json", {"machine": {"device": line["device"]}, "versions": {"torch": line["torch"]}})
+    return run
+
+
+def _put(run: Run, name: str, *documents: Mapping[str, Any]) -> None:
+    """Write a file that need not outlive a crash: what waits for the disk would take seconds."""
+    (run.path / name).write_text("".join(json.dumps(each) + "\n" for each in documents))
+
+
+def _records(config: Config, line: Line) -> list[dict[str, Any]]:
+    """What its validations came to."""
+    epochs = [epoch for epoch in range(1, config.epochs + 1) if epoch % config.every == 0 or epoch == config.epochs]
+    records: list[dict[str, Any]] = [{"step": line["step"] * each // config.epochs, "epoch": each} for each in epochs]
+    for name, metric in {"curve": metric_of(config.document()), "box_curve": BOXES}.items():
+        if name in line and len(line[name]) != len(epochs):
+            raise ValueError(f"{name} must have a number for each of {len(epochs)} validations, got {len(line[name])}")
+        for record, value in zip(records, line.get(name, ()), strict=False):
+            record[f"validation_{metric.key}"] = value
+    return records

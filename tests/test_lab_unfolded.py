@@ -1,0 +1,223 @@
+"""Lines of a study are runs again: the report of them is that of the folders, but for what lines do not hold."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import reports
+from ropewalk.cli import main
+from ropewalk.lab.choose import parse
+from ropewalk.lab.config import Config
+from ropewalk.lab.report import report
+from ropewalk.lab.report.gather import groups_of
+from ropewalk.lab.store import Run, write
+from ropewalk.lab.studies import STUDIES, Part, lines, running
+from ropewalk.lab.studies.lines import load
+from ropewalk.lab.studies.unfolded import unfolded
+
+RESULTS = Path(__file__).parent.parent / "results"
+SMALL = (
+    "data=digits patch=2 width=24 depth=1 heads=2 epochs=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
+)
+GIVEN = ("epochs=3", "every=2", "span=none", "augment=crop", "dropout=0.1")
+
+
+def small():
+    """A study whose second part begins with the runs of the first, and has one seed more."""
+    base = Config.of(STUDIES["equivariance"].base.document() | parse(SMALL.split()))
+    names = ("none", "liere-3")
+    parts = {
+        "first": Part("", names, settings={"learning_rate": 0.02}, probed=False),
+        "second": Part("", names, seeds=(0, 1), after="first"),
+    }
+    return replace(STUDIES["equivariance"], name="small", base=base, parts=parts)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with the runs of a study, and with their lines, whose numbers are not rounded."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(lines, "DIGITS", 17)
+        patch.setitem(STUDIES, "small", small())
+        patch.setattr(running, "PROBES", ("offset", "shuffle", "reached", "frequencies", "cost"))
+        assert main(["compare", "--study", "small", "--runs", "runs", "--out", "out", "--set", *GIVEN]) == 0
+        yield folder
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """Where folders for a while are made."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+def originals(folder):
+    """The runs of the second part, in the order of their lines."""
+    runs = [Run.at(path.parent) for path in Path("runs").glob("*/probes.json")]
+    place = {(line["name"], line["seed"]): i for i, line in enumerate(load(folder / "out" / "second.jsonl"))}
+    return sorted(runs, key=lambda run: place[small().named(run.config), run.config.seed])
+
+
+def validations(run):
+    """What metrics have that lines hold."""
+    left_out = ("loss", "learning_rate", "validation_loss", "seconds")
+    return [{name: value for name, value in record.items() if name not in left_out} for record in run.metrics()]
+
+
+def bared(run):
+    """A run without what lines do not hold."""
+    records = "".join(json.dumps(record) + "\n" for record in validations(run))
+    (run.path / "metrics.jsonl").write_text(records)
+    probes = json.loads((run.path / "probes.json").read_text())
+    write(run.path / "probes.json", {name: rows for name, rows in probes.items() if name != "refused"})
+    (run.path / "checkpoint.safetensors").unlink(missing_ok=True)
+    return run
+
+
+def test_folders_are_those_of_the_runs(made, tmp_path):
+    runs = unfolded(made / "out" / "second.jsonl", tmp_path)
+    assert len(runs) == 4
+    for run, own in zip(runs, originals(made), strict=True):
+        assert replace(run.config, start=None) == replace(own.config, start=None)
+        assert run.config.start == own.config.start
+        assert run.path.name == own.path.name
+        assert run.result() == own.result()
+        assert validations(run) == validations(own)
+        assert [record["epoch"] for record in run.metrics()] == [2, 3]
+
+
+def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
+    assert main(["report", "out/second.jsonl", "--question", "Which?", "--out", str(tmp_path / "one")]) == 0
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert str(scratch) not in page
+    assert not list(scratch.iterdir())
+    assert "runs of the same encoding, 3 epochs of digits" in page
+    report([bared(run) for run in originals(made)], tmp_path / "own", question="Which?")
+    assert page == (tmp_path / "own" / "report.html").read_text()
+    assert (tmp_path / "one" / "report.csv").read_text() == (tmp_path / "own" / "report.csv").read_text()
+
+
+def test_lines_twice_are_runs_twice(made, tmp_path):
+    path = tmp_path / "both.jsonl"
+    path.write_text(2 * (made / "out" / "second.jsonl").read_text())
+    (group,) = groups_of(unfolded(path, tmp_path / "runs"))
+    assert (len(group.runs), group.twice) == (4, 4)
+
+
+def test_detectors_are_one_group(tmp_path):
+    path = RESULTS / "pedestrians" / "masks.jsonl"
+    (group,) = groups_of(unfolded(path, tmp_path))
+    assert {len(seeds) for seeds in group.found.values()} == {3}
+    assert set(group.found) == {"none", "learned-ape", "axial", "mixed", "spherical", "liere:block=8", "comrope-ld:block=8"}
+    assert group.settings["start"] == "runs of the same encoding, 100 epochs of imagenette160"
+    (line,) = (each for each in load(path) if each["name"] == "axial" and each["seed"] == 2)
+    metrics = group.found["axial"][2].metrics
+    assert [record["step"] for record in metrics] == list(range(81, 1621, 81))
+    assert [record["validation_box_ap"] for record in metrics] == line["box_curve"]
+    assert [record["validation_mask_ap"] for record in metrics] == line["curve"]
+
+
+def test_parts_of_one_name_are_told_apart_by_their_settings(tmp_path):
+    """Two studies have a part that is named half."""
+    (line, *_) = (each for each in load(RESULTS / "volumes" / "half.jsonl") if each["name"] == "axial")
+    pixels = lines.settings(STUDIES["equivariance"].config("half", {}))
+    other = line | {"settings": pixels, "epochs": 200, "curve": [0.5] * 100}
+    path = tmp_path / "half.jsonl"
+    path.write_text(f"{json.dumps(line)}\n{json.dumps(other)}\n")
+    assert [run.config.data for run in unfolded(path, tmp_path)] == [STUDIES["volumes"].base.data, "cifar100"]
+
+
+PARTS = {part for study in STUDIES.values() for part in study.parts}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path in RESULTS.glob("*/*.jsonl") if path.stem in PARTS), ids=lambda path: path.stem
+)
+def test_settings_of_results_are_those_of_their_parts(path, tmp_path):
+    for run, line in zip(unfolded(path, tmp_path), load(path), strict=True):
+        assert lines.settings(run.config) == lines.told(line["settings"])
+        assert (run.config.seed, run.config.epochs) == (line["seed"], line["epochs"])
+        assert run.config.encoding == line["encoding"]["name"]
+
+
+@pytest.fixture(scope="module")
+def one():
+    """A line."""
+    return load(RESULTS / "equivariance" / "main.jsonl")[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"part": "mian"},
+            "line 1 of lines.jsonl must be of a run of a study: no part is named 'mian' (did you mean 'main'?)",
+        ),
+        ({"name": "sphericle"}, "no encoding of main is named 'sphericle' (did you mean 'spherical'?)"),
+        ({"name": "mrope"}, "no encoding of main is named 'mrope'"),
+        ({"seed": "0"}, "seed must be int, got '0'"),
+        ({"step": True}, "step must be int, got True"),
+        ({"curve": None}, "curve must be list, got nothing"),
+        ({"curve": [0.1]}, "curve must have a number for each of 100 validations, got 1"),
+        ({"test_accuracy": None}, "it must have a test_accuracy, and has test_loss"),
+        ({"settings": {}}, "validation must be float, got None"),
+        ({"settings": {"colour": "red"}}, "no setting is named colour"),
+    ],
+)
+def test_what_is_no_line_is_refused(one, tmp_path, monkeypatch, capsys, changes, told):
+    monkeypatch.chdir(tmp_path)
+    line = {name: value for name, value in {**one, **changes}.items() if value is not None}
+    refused(json.dumps(line), told, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "line 1 of lines.jsonl must be JSON"),
+        ("[1]", "it must be an object, got [1]"),
+        ("", "no run is at lines.jsonl"),
+    ],
+)
+def test_what_is_no_file_of_lines_is_refused(tmp_path, monkeypatch, capsys, text, told):
+    monkeypatch.chdir(tmp_path)
+    refused(text, told, capsys)
+
+
+def refused(text, told, capsys):
+    """Whether a file with this text is, in these words, and leaves nothing behind."""
+    Path("lines.jsonl").write_text(text)
+    assert main(["report", "lines.jsonl"]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert not Path("out").exists()
+
+
+def test_lines_are_not_probed(capsys):
+    assert main(["evaluate", str(RESULTS / "volumes" / "whole.jsonl")]) == 2
+    assert "whole.jsonl cannot be read" in " ".join(capsys.readouterr().err.split())
+
+
+def test_studies_are_reported_beside_their_pages(tmp_path, scratch):
+    (tmp_path / "studies").mkdir()
+    reports.write("equivariance", tmp_path)
+    page = (tmp_path / "studies" / "equivariance-report.html").read_text()
+    assert "<h1>Does RoPE need to be equivariant for vision?</h1>" in page
+    assert f"12 encodings on cifar100, {len(load(RESULTS / 'equivariance' / 'main.jsonl'))} runs, all done." in page
+    assert "No run says its losses in training: learning curves are of validations alone." in page
+    assert "No run that is done has weights" in page
+    assert "Training loss" not in page
+    assert "must have a checkpoint" not in page
+    assert str(scratch) not in page
+    assert not list(scratch.iterdir())
+
+
+def test_every_study_of_the_site_has_lines_to_report():
+    for name, part in reports.PARTS.items():
+        assert part in STUDIES[name].parts
+        assert (RESULTS / name / f"{part}.jsonl").is_file()
+        assert (Path(reports.__file__).parent / "studies" / f"{name}.md").is_file()
