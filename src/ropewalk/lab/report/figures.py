@@ -19,7 +19,8 @@ TIMED = {
     "the probe: the fastest round of each counts, and the median over seeds. How far a model without an encoding is from 1 "
     "tells how busy the machine was with other things.",
     "per_second": "Times are medians over seeds, on the machine of the probe.",
-    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run.",
+    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run: "
+    "whatever else ran there made them longer.",
 }
 """How costs were measured."""
 ALONE = "There is one seed of each, so that there are no intervals."
@@ -104,12 +105,12 @@ def learning(of: Sources) -> Shown | str:
     shown, said = list[Panel](), list[str]()
     if "loss" in logged:
         shown.append(_curves(of, labels, "loss", "Training loss", None))
-        said.append("the mean loss of its steps")
+        said.append("the mean loss of the steps of each")
     if f"validation_{metric.key}" in logged:
         shown.append(_curves(of, labels, f"validation_{metric.key}", f"Validation {metric.title}", metric))
         said.append(f"the {metric.name} on {'images that are' if metric.higher else 'text that is'} not trained on")
     seeds = "Thick lines are means over the seeds that are done; thin lines are single seeds."
-    return Shown("learning", "Learning curves", f"After each epoch, {', and '.join(said)}. {seeds}", shown, labels)
+    return Shown("learning", "Learning curves", f"Over the epochs, {', and '.join(said)}. {seeds}", shown, labels)
 
 
 def _curves(of: Sources, labels: Sequence[str], name: str, title: str, metric: Metric | None) -> Panel:
