@@ -504,6 +504,7 @@ def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns
     assert "50.0 %" in page.text
     assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
     assert "Over the epochs, the mean loss of the steps of each. Thick" in page.text
+    assert "Times are of the machine as it was: whatever else ran there made them longer." in page.text
 
 
 def test_weights_that_cannot_be_read_are_told(tmp_path):

@@ -19,8 +19,7 @@ TIMED = {
     "the probe: the fastest round of each counts, and the median over seeds. How far a model without an encoding is from 1 "
     "tells how busy the machine was with other things.",
     "per_second": "Times are medians over seeds, on the machine of the probe.",
-    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run: "
-    "whatever else ran there made them longer.",
+    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run.",
 }
 """How costs were measured."""
 ALONE = "There is one seed of each, so that there are no intervals."

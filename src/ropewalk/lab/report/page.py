@@ -130,7 +130,8 @@ def note(metric: Metric) -> str:
     unit = "points of a hundred" if metric.scale == 100 else metric.points
     return (
         f"{metric.heading} on the test set, which was read once, at the end of training: mean over seeds ± half "
-        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
+        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once. "
+        "Times are of the machine as it was: whatever else ran there made them longer."
     )
 
 
