@@ -152,13 +152,15 @@ def recipes_table(lines: Sequence[Line] | None = None) -> str:
 
 def kernels_table(lines: Sequence[Line] | None = None) -> str:
     """Runs that were trained twice: with cuDNN's attention, in the part `cudnn`, and with ours, in the main one."""
-    before, after = (studied.by_name(of(part, lines), accuracy) for part in ("cudnn", "main"))
+    before, after = (
+        {(line["name"], line["seed"]): accuracy(line) for line in of(part, lines)} for part in ("cudnn", "main")
+    )
     rows = [
-        [f"`{name}`", str(seed), f"{first:.2f}", f"{after[name][seed]:.2f}", f"{after[name][seed] - first:+.2f}"]
-        for name, seeds in sorted(before.items())
-        for seed, first in sorted(seeds.items())
+        [f"`{name}`", str(seed), f"{first:.2f}", f"{after[name, seed]:.2f}", f"{after[name, seed] - first:+.2f}"]
+        for (name, seed), first in sorted(before.items())
+        if (name, seed) in after
     ]
-    return tables.table(["encoding", "seed", "cuDNN's", "ours", "difference"], rows)
+    return tables.table(["encoding", "seed", "cuDNN's", "ours", "difference"], rows) if rows else studied.ABSENT
 
 
 def claims_table(lines: Sequence[Line] | None = None) -> str:

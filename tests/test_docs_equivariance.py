@@ -150,13 +150,14 @@ def test_the_page_shows_the_figures_that_are_drawn(lines, tmp_path):
 
 
 def test_runs_that_were_made_twice_stand_beside_each_other(lines):
-    twice = [made_up("cudnn", "none", 1, 61.5), made_up("cudnn", "learned-ape", 0, 59.75)]
+    twice = [made_up("cudnn", "none", 1, 61.5), made_up("cudnn", "learned-ape", 0, 59.75), made_up("cudnn", "axial", 9, 1.0)]
     rows = equivariance.kernels_table([*twice, *lines]).splitlines()[2:]
     assert [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows] == [
         ["learned-ape", "0", "59.75", "60.00", "+0.25"],
         ["none", "1", "61.50", "61.10", "-0.40"],
     ]
     assert equivariance.main_table([*twice, *lines]) == equivariance.main_table(lines)
+    assert equivariance.kernels_table(twice) == studied.ABSENT
 
 
 def test_what_was_measured_fills_the_page():

@@ -24,7 +24,7 @@ def volume(part, name, seed, level):
 
 def detector(name, seed, ap, curve):
     """A line of a run with this box AP on the test set, and this one in validations."""
-    names = ("box_ap", "box_ap50", "mask_ap", "mask_ap50")
+    names = ("box_ap", "box_ap50", "mask_ap", "mask_ap50", "box_ap75")
     scores = {f"test_{key}": (ap + i) / 100 for i, key in enumerate(names)}
     return {"part": "masks", "name": name, "seed": seed, "box_curve": curve, "encoding_parameters": 0, **scores}
 
@@ -80,7 +80,8 @@ def test_how_soon_detectors_are_good():
     assert rows["axial"]["sooner"].startswith("+37.5 ± ")
     assert {rows[name]["sooner"] for name in ("learned-ape", "mixed", "none")} == {""}
     assert rows["axial"]["box AP"].startswith("50.5 ± ")
-    assert [rows["axial"][head] for head in ("box AP50", "mask AP", "mask AP50")] == ["51.5", "52.5", "53.5"]
+    heads = ("box AP50", "mask AP", "mask AP50", "box AP75")
+    assert [rows["axial"][head] for head in heads] == ["51.5", "52.5", "53.5", "54.5"]
     assert rows["none"]["above learned-ape"].startswith("-20.5 ± ")
 
 

@@ -351,6 +351,20 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
     assert "digits, which is small (1,797 images" in left
 
 
+def test_an_encoding_with_most_of_the_variance_is_told(tmp_path):
+    """By hand: variances of 3, 1, 1 and 0 squares of a point."""
+    scores = {
+        "none": {0: 0.50, 1: 0.50, 2: 0.53},
+        "mixed": {0: 0.60, 1: 0.61, 2: 0.62},
+        "axial": {0: 0.50, 1: 0.51, 2: 0.52},
+        "sincos": {0: 0.4, 1: 0.4, 2: 0.4},
+    }
+    told = "none has 60 % of the sum of their variances: its own interval is too short"
+    assert told in concluded(scores, tmp_path / "one")[1]
+    scores["sincos"] = scores["none"]
+    assert "of the sum of their variances" not in concluded(scores, tmp_path / "two")[1]
+
+
 def test_noise_is_not_concluded(tmp_path):
     shown, left = concluded({"none": {0: 0.4, 1: 0.6}, "mixed": {0: 0.65, 1: 0.45}}, tmp_path)
     assert "No difference to none exceeds its interval." in shown

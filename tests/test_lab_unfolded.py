@@ -75,9 +75,16 @@ def bared(run):
     records = "".join(json.dumps(record) + "\n" for record in validations(run))
     (run.path / "metrics.jsonl").write_text(records)
     probes = json.loads((run.path / "probes.json").read_text())
-    write(run.path / "probes.json", {name: rows for name, rows in probes.items() if name != "refused"})
+    write(run.path / "probes.json", {name: rows for name, rows in probes.items() if name not in ("refused", "cost")})
+    write(run.path / "result.json", timeless(run.result()))
+    write(run.path / "environment.json", json.loads((run.path / "environment.json").read_text()) | {"restored": True})
     (run.path / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
+
+
+def timeless(result):
+    """A result without what depends on the rest of the machine."""
+    return {name: value for name, value in result.items() if name != "seconds"}
 
 
 def test_folders_are_those_of_the_runs(made, tmp_path):
@@ -87,7 +94,7 @@ def test_folders_are_those_of_the_runs(made, tmp_path):
         assert replace(run.config, start=None) == replace(own.config, start=None)
         assert run.config.start == own.config.start
         assert run.path.name == own.path.name
-        assert run.result() == own.result()
+        assert run.result() == timeless(own.result())
         assert validations(run) == validations(own)
         assert [record["epoch"] for record in run.metrics()] == [2, 3]
 
@@ -98,9 +105,22 @@ def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
     assert str(scratch) not in page
     assert not list(scratch.iterdir())
     assert "runs of the same encoding, 3 epochs of digits" in page
+    assert "Made by ropewalk from lines of a study alone." in page
+    assert "No run that is done says what it cost." in page
     report([bared(run) for run in originals(made)], tmp_path / "own", question="Which?")
     assert page == (tmp_path / "own" / "report.html").read_text()
     assert (tmp_path / "one" / "report.csv").read_text() == (tmp_path / "own" / "report.csv").read_text()
+
+
+def test_files_of_lines_are_reported_together(made, tmp_path, capsys):
+    """Two files of one name, with runs of one name."""
+    (tmp_path / "more").mkdir()
+    both = load(made / "out" / "second.jsonl")
+    for path, seed in ((tmp_path / "second.jsonl", 0), (tmp_path / "more" / "second.jsonl", 1)):
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in both if line["seed"] == seed))
+    paths = [str(tmp_path / "second.jsonl"), str(tmp_path / "more" / "second.jsonl")]
+    assert main(["report", *paths, "--out", str(tmp_path / "out")]) == 0
+    assert ", 4 runs, all done." in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_lines_twice_are_runs_twice(made, tmp_path):
@@ -164,8 +184,17 @@ def one():
         ({"seed": "0"}, "seed must be int, got '0'"),
         ({"step": True}, "step must be int, got True"),
         ({"curve": None}, "curve must be list, got nothing"),
-        ({"curve": [0.1]}, "curve must have a number for each of 100 validations, got 1"),
-        ({"test_accuracy": None}, "it must have a test_accuracy, and has test_loss"),
+        ({"curve": [0.1]}, "curve must have a number for each of 100 validations, got 1: [0.1]"),
+        (
+            {"curve": ["high"] * 100},
+            "curve must have a number for each of 100 validations, got 100: ['high', 'high', 'high']",
+        ),
+        ({"box_curve": 5}, "box_curve must have a number for each of 100 validations, got 5"),
+        ({"test_accuracy": None}, "test_accuracy must be a number, got nothing"),
+        ({"test_accuracy": float("nan")}, "test_accuracy must be a number, got nan"),
+        ({"encoding": {"name": "axial"}}, "what the study calls none, and name is 'axial' and not 'none'"),
+        ({"study": "volumes"}, "no part is named 'main'"),
+        ({"study": "equivarience"}, "no study is named 'equivarience' (did you mean 'equivariance'?)"),
         ({"settings": {}}, "validation must be float, got None"),
         ({"settings": {"colour": "red"}}, "no setting is named colour"),
     ],
@@ -181,7 +210,7 @@ def test_what_is_no_line_is_refused(one, tmp_path, monkeypatch, capsys, changes,
     [
         ("{", "line 1 of lines.jsonl must be JSON"),
         ("[1]", "it must be an object, got [1]"),
-        ("", "no run is at lines.jsonl"),
+        ("", "no run is at lines.jsonl: a run is a folder with a config.json, or a line in a file of a study, .jsonl"),
     ],
 )
 def test_what_is_no_file_of_lines_is_refused(tmp_path, monkeypatch, capsys, text, told):
@@ -208,7 +237,9 @@ def test_studies_are_reported_beside_their_pages(tmp_path, scratch):
     page = (tmp_path / "studies" / "equivariance-report.html").read_text()
     assert "<h1>Does RoPE need to be equivariant for vision?</h1>" in page
     assert f"12 encodings on cifar100, {len(load(RESULTS / 'equivariance' / 'main.jsonl'))} runs, all done." in page
-    assert "No run says its losses in training: learning curves are of validations alone." in page
+    assert "These runs are restored from lines of a study." in page
+    assert "uniform has 83 % of the sum of their variances" in page
+    assert "Points above learned-ape" in page
     assert "No run that is done has weights" in page
     assert "Training loss" not in page
     assert "must have a checkpoint" not in page

@@ -223,7 +223,8 @@ def found(paths: Sequence[Path], scratch: Path | None = None) -> list["Run"]:
             else:
                 runs += _inside(path)
     if not runs:
-        raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json")
+        also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
+        raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
     return runs
 
 

@@ -1,5 +1,7 @@
 """What a group of runs does not show, whatever its numbers are: few seeds, one data set, one recipe, unequal encodings."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
 from ropewalk.lab.report.gather import Group
@@ -17,6 +19,7 @@ SMALL = {
 
 
 FEW = "So few seeds do not show whether they do: one that is less steady than others gets too short an interval."
+UNSTEADY = "its own interval is too short, and those of the others are too long."
 MEANS = (
     "Intervals are of seeds alone: another test set would move all means. What a seed does to all encodings alike is in the "
     "means, whose intervals may be too short for that, and not in the differences: compare encodings by these."
@@ -60,7 +63,17 @@ def _seeds(done: Sequence[Row]) -> list[str]:
         f"({counted(freedom, 'degree')} of freedom), which takes it that all vary alike.{few}"
     )
     words = [f"Of {listed(lone)} there is one seed, whose interval rests on the variance of the others."] if lone else []
-    return [pooled, MEANS, *words]
+    return [pooled, *_unsteady(done), MEANS, *words]
+
+
+def _unsteady(done: Sequence[Row]) -> list[str]:
+    """An encoding that has most of the variance that is pooled over all."""
+    scores = {row.label: [found.score for found in row.runs.values() if found.score is not None] for row in done}
+    found = {label: statistics.variance(each) for label, each in scores.items() if len(each) > 1}
+    most = max(found, key=found.__getitem__, default="")
+    if len(found) < 4 or not found[most] > (total := math.fsum(found.values())) / 2:
+        return []
+    return [f"{most} has {100 * found[most] / total:.0f} % of the sum of their variances: {UNSTEADY}"]
 
 
 def _several(done: Sequence[Row]) -> list[str]:

@@ -41,9 +41,13 @@ def page(chapters: Sequence[Chapter], styles: Styles, *, question: str, baseline
     body = [
         tag("header", tag("h1", title), tag("p", lead(chapters), class_="lead"), *_short(chapters), _nav(chapters)),
         tag("main", *_apart(chapters), *(_chapter(each, styles, baseline, len(chapters)) for each in chapters)),
-        tag("footer", "Made by ropewalk of what was written down of the runs, and of nothing else."),
+        tag("footer", f"Made by ropewalk from {_source(chapters)} alone."),
     ]
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+
+
+def _source(chapters: Sequence[Chapter]) -> str:
+    return "lines of a study" if any(_restored(each.group) for each in chapters) else "the folders of the runs"
 
 
 def lead(chapters: Sequence[Chapter]) -> str:
@@ -103,7 +107,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
     said = f", group {of.mark[1:]}" if count > 1 else ""
     drawn = [sections.figure(each, styles, of.mark) for each in of.figures if isinstance(each, Shown)]
     absent = [each for each in of.figures if isinstance(each, str)]
-    absent += _unsaid(of.group) + _refused(of.group) + _troubles(of.group)
+    absent += _restored(of.group) + _refused(of.group) + _troubles(of.group)
     parts = [
         tag("h2", f"What was held equal{said}", id=f"equal{of.mark}"),
         tag("p", f"All {counted(len(of.group.runs), 'run')} share these settings; encoding, options and seed differ."),
@@ -135,9 +139,13 @@ def note(metric: Metric) -> str:
     )
 
 
+RESTORED = (
+    "These runs are restored from lines of a study. Data, first weights and names of folders are as the study has them now; "
+    "times, weights, pictures, losses of training and what probes refused are not in lines."
+)
 AGAIN = (
-    "Equal settings make equal runs. Where data lie, with how many workers they are read and how often a state is kept are "
-    "left out: they change no result."
+    "Equal settings make equal runs, as far as machines round alike. Where data lie, with how many workers they are read "
+    "and how often a state is kept are left out: they change no result."
 )
 PROBED = {
     ACCURACY: "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy.",
@@ -148,10 +156,9 @@ PROBED = {
 UNSEEN = "Scores from here on are of validation images, which training does not see, unless they are called test scores."
 
 
-def _unsaid(group: Group) -> list[str]:
-    """Losses of training, where validations alone were written down."""
-    silent = group.logged and "loss" not in group.logged
-    return ["No run says its losses in training: learning curves are of validations alone."] if silent else []
+def _restored(group: Group) -> list[str]:
+    """What lines do not hold, where runs are restored from them."""
+    return [RESTORED] if any(found.environment.get("restored") for found in group.runs) else []
 
 
 def _refused(group: Group) -> list[str]:

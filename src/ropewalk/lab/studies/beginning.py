@@ -25,7 +25,7 @@ def groups(
 
 def start_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any], runs: Path) -> Path:
     """The folder of the run that one begins with: of the same seed, or of the first where the other part has it not."""
-    wanted, after = first_of(study, part, name, seed, given), study.parts[part].after
+    wanted, after = settings_of_start(study, part, name, seed, given), study.parts[part].after
     for path in sorted(runs.glob(f"{wanted.encoding}-seed{wanted.seed}-*/result.json")):
         if _alike(Run.at(path.parent).config, wanted):
             return path.parent
@@ -34,7 +34,7 @@ def start_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, 
     raise Refusal(f"{part} begins with runs of {after}, and of {name}, seed {wanted.seed}, {wanting}: {how}")
 
 
-def first_of(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
+def settings_of_start(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
     """The settings of the run that one begins with."""
     after = study.parts[part].after
     assert after is not None

@@ -1,6 +1,6 @@
 """What is written down of the runs of a study: a file of JSON lines for each part, a line for each run that is done.
 
-    {"part": "main", "name": "liere-8", "encoding": {"name": "liere", …}, "seed": 0, "epochs": 100, "test_accuracy": …}
+    {"study": "equivariance", "part": "main", "name": "liere-8", "encoding": {"name": "liere", …}, "seed": 0, …}
 
 A line has the whole config of the encoding as it was trained, the result of the run, what each of its validations came to,
 and what probes found. Weights stay with the run.
@@ -27,7 +27,13 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
     config, result, told = run.config, run.result(), read(run.path / "environment.json")
     if result is None:
         raise ValueError(f"only a run that is done has a line, and {run.path} has no result.json")
-    head = {"part": part, "name": study.named(config), "encoding": encoding_of(run), "seed": config.seed}
+    head = {
+        "study": study.name,
+        "part": part,
+        "name": study.named(config),
+        "encoding": encoding_of(run),
+        "seed": config.seed,
+    }
     curves = {"curve": _curve(run, metric_of(config.document()))}
     if config.task == "masks":
         curves["box_curve"] = _curve(run, BOXES)

@@ -1,7 +1,7 @@
 """Lines of a study as folders of runs again, for what reads folders: a report needs no more than lines hold.
 
-There are no weights, no pictures, no losses of training, and no refusals of probes. Where data lie is as the study has it. A
-run that began with another has the settings of that one beside it, as the study has them.
+There are no weights, no pictures, no losses of training, and no refusals of probes; nor times, since lines do not say what
+else ran beside a run. Data and first weights are as the study has them.
 """
 
 import json
@@ -14,12 +14,12 @@ from ropewalk.lab.choose import Refusal
 from ropewalk.lab.config import Config
 from ropewalk.lab.metric import BOXES, metric_of
 from ropewalk.lab.store import Run
-from ropewalk.lab.studies.beginning import first_of
+from ropewalk.lab.studies.beginning import settings_of_start
 from ropewalk.lab.studies.lines import load
-from ropewalk.lab.studies.whose import WANTED, Line, check, config_of, given_of, study_of
+from ropewalk.lab.studies.whose import WANTED, Line, check, check_number, check_numbers, config_of, given_of, study_of
 
-BESIDE = (*WANTED, "encoding", "box_curve")
-"""What of a line is no result, but for the step."""
+NO_RESULTS = {*WANTED, "study", "box_curve", "seconds"} - {"step"}
+"""What of a line its run did not come to, or what is left out."""
 
 
 def unfolded(path: Path, folder: Path) -> list[Run]:
@@ -40,7 +40,7 @@ def _run(line: Line, folder: Path) -> Run:
     given = given_of(study, line)
     config = config_of(study, line, given)
     if study.parts[line["part"]].after is not None:
-        first = _folder(first_of(study, line["part"], line["name"], line["seed"], given), folder)
+        first = _folder(settings_of_start(study, line["part"], line["name"], line["seed"], given), folder)
         config = replace(config, start=f"runs/{first.path.name}")
     return _filled(_folder(config, folder), line)
 
@@ -54,13 +54,13 @@ def _folder(config: Config, folder: Path) -> Run:
 
 def _filled(run: Run, line: Line) -> Run:
     """A folder with all that a line says of it."""
-    result = {name: value for name, value in line.items() if name == "step" or name not in BESIDE}
-    if (wanted := f"test_{metric_of(run.config.document()).key}") not in result:
-        raise ValueError(f"it must have a {wanted}, and has {', '.join(result)}")
+    result = {name: value for name, value in line.items() if name not in NO_RESULTS}
+    check_number(f"test_{metric_of(run.config.document()).key}", line)
     _put(run, "result.json", result)
     _put(run, "metrics.jsonl", *_records(run.config, line))
-    _put(run, "probes.json", line["probes"])
-    _put(run, "environment.json", {"machine": {"device": line["device"]}, "versions": {"torch": line["torch"]}})
+    _put(run, "probes.json", {name: rows for name, rows in line["probes"].items() if name != "cost"})
+    told = {"machine": {"device": line["device"]}, "versions": {"torch": line["torch"]}}
+    _put(run, "environment.json", told | {"restored": True})
     return run
 
 
@@ -74,8 +74,8 @@ def _records(config: Config, line: Line) -> list[dict[str, Any]]:
     epochs = [epoch for epoch in range(1, config.epochs + 1) if epoch % config.every == 0 or epoch == config.epochs]
     records: list[dict[str, Any]] = [{"step": line["step"] * each // config.epochs, "epoch": each} for each in epochs]
     for name, metric in {"curve": metric_of(config.document()), "box_curve": BOXES}.items():
-        if name in line and len(line[name]) != len(epochs):
-            raise ValueError(f"{name} must have a number for each of {len(epochs)} validations, got {len(line[name])}")
+        if name in line:
+            check_numbers(name, line, len(epochs))
         for record, value in zip(records, line.get(name, ()), strict=False):
             record[f"validation_{metric.key}"] = value
     return records

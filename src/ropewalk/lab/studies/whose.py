@@ -1,5 +1,6 @@
 """Whose a line is: the study that it is of, and all settings of its run, of which lines leave out what the study says."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,8 @@ from ropewalk.lab.studies.study import Study
 Line = dict[str, Any]
 
 WANTED = {
-    "part": str, "name": str, "seed": int, "epochs": int, "step": int, "curve": list, "probes": dict, "device": str,
-    "torch": str, "settings": dict,
+    "part": str, "name": str, "encoding": dict, "seed": int, "epochs": int, "step": int, "curve": list, "probes": dict,
+    "device": str, "torch": str, "settings": dict,
 }  # fmt: skip
 """What a line must have, beside what its run came to."""
 
@@ -30,8 +31,34 @@ def check(line: Any) -> None:
             raise ValueError(f"{name} must be {kind.__name__}, got {came}")
 
 
+def check_number(name: str, line: Line) -> None:
+    """Refuse what is no finite number."""
+    if not _finite(line.get(name)):
+        raise ValueError(f"{name} must be a number, got {repr(line[name]) if name in line else 'nothing'}")
+
+
+def check_numbers(name: str, line: Line, count: int) -> None:
+    """Refuse what is no list of so many finite numbers."""
+    if not isinstance(line[name], list) or len(line[name]) != count or not all(map(_finite, line[name])):
+        raise ValueError(f"{name} must have a number for each of {count} validations, got {_short(line[name])}")
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: Any) -> str:
+    return f"{len(value)}: {value[:3]!r}" if isinstance(value, list) else repr(value)
+
+
 def study_of(line: Line) -> Study:
-    """The study that has such a part and such an encoding; of several, the one from whose settings it is least far."""
+    """The study that a line names. Older lines name none: of those with such a part and such an encoding, the one from whose
+    settings it is least far."""
+    if "study" in line:
+        study = STUDIES[known("study", line["study"], STUDIES)]
+        known("part", line["part"], study.parts)
+        known("encoding of this study", line["name"], study.encodings)
+        return study
     part = known("part", line["part"], dict.fromkeys(part for study in STUDIES.values() for part in study.parts))
     having = [study for study in STUDIES.values() if part in study.parts]
     name = known(f"encoding of {part}", line["name"], dict.fromkeys(name for each in having for name in each.encodings))
@@ -57,5 +84,9 @@ def given_of(study: Study, line: Line) -> dict[str, Any]:
 def config_of(study: Study, line: Line, given: Mapping[str, Any]) -> Config:
     """All settings of a run but the one that it began with."""
     said = entry(study.encodings[line["name"]])
+    trained = {"name": said.encoding, **said.options}
+    if differing := [name for name, value in trained.items() if name != "parts" and line["encoding"].get(name) != value]:
+        told = ", ".join(f"{name} is {line['encoding'].get(name)!r} and not {trained[name]!r}" for name in differing)
+        raise ValueError(f"its encoding must be what the study calls {line['name']}, and {told}")
     own = study.config(line["part"], given)
     return replace(own, encoding=said.encoding, options=said.options, seed=line["seed"])
