@@ -107,6 +107,7 @@ def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
     assert "runs of the same encoding, 3 epochs of digits" in page
     assert "Made by ropewalk from lines of a study alone." in page
     assert "No run that is done says what it cost." in page
+    assert "Times are of the machine" not in page
     report([bared(run) for run in originals(made)], tmp_path / "own", question="Which?")
     assert page == (tmp_path / "own" / "report.html").read_text()
     assert (tmp_path / "one" / "report.csv").read_text() == (tmp_path / "own" / "report.csv").read_text()

@@ -114,7 +114,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
         settings.held_equal(of.group),
         tag("h2", f"Results{said}", id=f"results{of.mark}"),
         sections.results(of.rows, styles, baseline),
-        tag("p", note(of.group.metric), class_="note"),
+        tag("p", note(of.group.metric), *_busy(of.rows), class_="note"),
         *drawn[:1],
         tag("h2", f"What can and cannot be concluded{said}", id=f"conclusions{of.mark}"),
         sections.concluded(of.concluded),
@@ -134,11 +134,11 @@ def note(metric: Metric) -> str:
     unit = "points of a hundred" if metric.scale == 100 else metric.points
     return (
         f"{metric.heading} on the test set, which was read once, at the end of training: mean over seeds ± half "
-        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once. "
-        "Times are of the machine as it was: whatever else ran there made them longer."
+        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
     )
 
 
+BUSY = " Times are of the machine as it was: whatever else ran there made them longer."
 RESTORED = (
     "These runs are restored from lines of a study. Data, first weights and names of folders are as the study has them now; "
     "times, weights, pictures, losses of training and what probes refused are not in lines."
@@ -154,6 +154,11 @@ PROBED = {
 }
 
 UNSEEN = "Scores from here on are of validation images, which training does not see, unless they are called test scores."
+
+
+def _busy(rows: Sequence[Row]) -> list[str]:
+    """What makes times longer, where there are any."""
+    return [BUSY] if any(row.seconds is not None or row.per_second is not None for row in rows) else []
 
 
 def _restored(group: Group) -> list[str]:
