@@ -214,7 +214,9 @@ def found(paths: Sequence[Path], scratch: Path | None = None) -> list["Run"]:
     runs: list[Run] = []
     for number, path in enumerate(paths):
         with ending():
-            if scratch is not None and path.suffix == ".jsonl" and path.is_file():
+            if path.suffix == ".jsonl" and path.is_file():
+                if scratch is None:
+                    raise Refusal(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
                 runs += unfolded(path, scratch / f"{number:05}")
             elif path.is_file():
                 runs += Comparison.at(path).found()

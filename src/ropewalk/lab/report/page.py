@@ -9,6 +9,7 @@ from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, joined, table, tag
 from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import Group
+from ropewalk.lab.report.lacking import lacking, restored
 from ropewalk.lab.report.panels import Styles
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.style import CSS
@@ -47,7 +48,7 @@ def page(chapters: Sequence[Chapter], styles: Styles, *, question: str, baseline
 
 
 def _source(chapters: Sequence[Chapter]) -> str:
-    return "lines of a study" if any(_restored(each.group) for each in chapters) else "the folders of the runs"
+    return "lines of a study" if any(restored(each.group) for each in chapters) else "the folders of the runs"
 
 
 def lead(chapters: Sequence[Chapter]) -> str:
@@ -106,8 +107,7 @@ def _chapter(of: Chapter, styles: Styles, baseline: str, count: int) -> Html:
     """The sections of a group."""
     said = f", group {of.mark[1:]}" if count > 1 else ""
     drawn = [sections.figure(each, styles, of.mark) for each in of.figures if isinstance(each, Shown)]
-    absent = [each for each in of.figures if isinstance(each, str)]
-    absent += _restored(of.group) + _refused(of.group) + _troubles(of.group)
+    absent = [each for each in of.figures if isinstance(each, str)] + lacking(of.group)
     parts = [
         tag("h2", f"What was held equal{said}", id=f"equal{of.mark}"),
         tag("p", f"All {counted(len(of.group.runs), 'run')} share these settings; encoding, options and seed differ."),
@@ -139,10 +139,6 @@ def note(metric: Metric) -> str:
 
 
 BUSY = " Times are of the machine as it was: whatever else ran there made them longer."
-RESTORED = (
-    "These runs are restored from lines of a study. Data, first weights and names of folders are as the study has them now; "
-    "times, weights, pictures, losses of training and what probes refused are not in lines."
-)
 AGAIN = (
     "Equal settings make equal runs, as far as machines round alike. Where data lie, with how many workers they are read "
     "and how often a state is kept are left out: they change no result."
@@ -159,26 +155,3 @@ UNSEEN = "Scores from here on are of validation images, which training does not 
 def _busy(rows: Sequence[Row]) -> list[str]:
     """What makes times longer, where there are any."""
     return [BUSY] if any(row.seconds is not None or row.per_second is not None for row in rows) else []
-
-
-def _restored(group: Group) -> list[str]:
-    """What lines do not hold, where runs are restored from them."""
-    return [RESTORED] if any(found.environment.get("restored") for found in group.runs) else []
-
-
-def _refused(group: Group) -> list[str]:
-    """What probes could not measure: of each encoding and probe the first reason, in the words of whoever refused."""
-    told: dict[tuple[str, str], str] = {}
-    for label, seeds in group.found.items():
-        for entry in (entry for found in seeds.values() for entry in found.probes.get("refused", [])):
-            told.setdefault((label, str(entry.get("probe"))), str(entry.get("why")))
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (label, probe), why in told.items():
-        alike.setdefault((label, why), []).append(probe)
-    return [f"{label}, {listed(probes)}: {why}." for (label, why), probes in alike.items()]
-
-
-def _troubles(group: Group) -> list[str]:
-    """Files that could not be read, and runs that were given twice."""
-    told = [trouble for found in group.runs for trouble in found.troubles]
-    return told + ([f"{counted(group.twice, 'run')} with the same settings as another left out."] if group.twice else [])
