@@ -22,6 +22,7 @@ from ropewalk.lab.report.commands import again, command
 from ropewalk.lab.report.conclusions import conclude
 from ropewalk.lab.report.gather import groups_of
 from ropewalk.lab.report.rows import rows_of
+from ropewalk.lab.report.sections import lined
 from ropewalk.lab.report.series import distance, frequencies, lines_of, of_mode, rho, thinned
 from ropewalk.lab.report.settings import AREAS
 from ropewalk.lab.report.styles import DARK, LIGHT, PALETTE, PLAIN, styles_of
@@ -229,6 +230,18 @@ def test_figures_have_colours_of_both_themes(whole):
     colours = set(re.findall(r"(?:fill|stroke): ?([^;\"]+)", " ".join(svgs)))
     assert {"var(--ink)", "var(--faint)", "var(--line)", "var(--base)", "var(--c0)"} <= colours
     assert not [colour for colour in colours if colour.startswith("#")]
+
+
+def test_legends_tell_encodings_of_one_colour_apart():
+    styles = styles_of([*(f"e{i:02}" for i in range(2 * len(PALETTE))), "none"], "none")
+    drawn = {label: str(lined(style)) for label, style in styles.items()}
+    first, again = drawn["e00"], drawn[f"e{len(PALETTE):02}"]
+    assert "var(--c0)" in first
+    assert "var(--c0)" in again
+    assert "stroke-dasharray='none'" in first
+    assert "stroke-dasharray='2 3'" in again
+    assert "stroke-dasharray='6 3'" in drawn["none"]
+    assert len(set(drawn.values())) == len(drawn)
 
 
 def test_pngs_are_pictures(whole):

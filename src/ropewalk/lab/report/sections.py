@@ -14,7 +14,7 @@ from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.numbers import MOVED, SHUFFLED, numbers_of
 from ropewalk.lab.report.rows import BESIDE, Row
-from ropewalk.lab.report.styles import MARKS, Style
+from ropewalk.lab.report.styles import DASHES, MARKS, Style
 from ropewalk.lab.report.words import amount, apart, exceeds, listed, told
 
 NUMBERS = {
@@ -29,6 +29,14 @@ def key(style: Style) -> Html:
     return Html(
         f"<svg class='key' viewBox='0 0 16 16' aria-hidden='true' fill='var({style.variable})'>{MARKS[style.mark]}</svg>"
     )
+
+
+def lined(style: Style) -> Html:
+    """The mark of an encoding on its line: colours come again, and curves have no marks."""
+    line = f"<path d='M0 8H32' stroke='var({style.variable})' stroke-width='1.6' stroke-dasharray='{DASHES[style.dash]}'/>"
+    mark = f"<g transform='translate(8)'>{MARKS[style.mark]}</g>"
+    fill = f"fill='var({style.variable})'"
+    return Html(f"<svg class='key lined' viewBox='0 0 32 16' aria-hidden='true' {fill}>{line}{mark}</svg>")
 
 
 def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> Html:
@@ -99,7 +107,7 @@ def concluded(found: Conclusions) -> Html:
 
 def figure(shown: Shown, styles: Mapping[str, Style], mark: str) -> Html:
     """Pictures with a heading, a legend and a caption; one picture takes half a row."""
-    names = [tag("li", key(styles[label]), label) for label in shown.legend]
+    names = [tag("li", lined(styles[label]), label) for label in shown.legend]
     legend = tag("ul", *names, class_="legend") if names else Html("")
     plots = tag("div", *(_plot(panel.svg, panel.alt) for panel in shown.panels), class_="plots")
     inside = tag("figure", legend, plots, tag("figcaption", shown.caption))

@@ -33,6 +33,7 @@ tbody th{font-weight:600}
 .results td{white-space:nowrap}
 .marked{background:color-mix(in srgb,var(--line) 28%,transparent)}
 .key{display:inline-block;width:16px;height:16px;vertical-align:-3px;margin-right:6px}
+.lined{width:32px}
 .above{color:var(--c2)}.below{color:var(--c7)}.even,.note{color:var(--faint)}
 .note{font-size:.9rem}
 .set{display:inline-block;margin:1px 14px 1px 0}

@@ -31,6 +31,9 @@ MARKS = {
 }
 """Marks of matplotlib, and as shapes of SVG in a square of 16."""
 
+DASHES = {"-": "none", "--": "6 3", ":": "2 3", "-.": "7 3 2 3"}
+"""Lines of matplotlib, and as dashes of SVG."""
+
 
 class Style(NamedTuple):
     """How an encoding is drawn: the colour on light paper, its variable, its mark, and its line."""
