@@ -366,12 +366,8 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
 
 def test_an_encoding_with_most_of_the_variance_is_told(tmp_path):
     """By hand: variances of 3, 1, 1 and 0 squares of a point."""
-    scores = {
-        "none": {0: 0.50, 1: 0.50, 2: 0.53},
-        "mixed": {0: 0.60, 1: 0.61, 2: 0.62},
-        "axial": {0: 0.50, 1: 0.51, 2: 0.52},
-        "sincos": {0: 0.4, 1: 0.4, 2: 0.4},
-    }
+    values = {"none": (0.50, 0.50, 0.53), "mixed": (0.60, 0.61, 0.62), "axial": (0.50, 0.51, 0.52), "sincos": (0.4,) * 3}
+    scores = {name: dict(enumerate(each)) for name, each in values.items()}
     told = "none has 60 % of the sum of their variances: its own interval is too short"
     assert told in concluded(scores, tmp_path / "one")[1]
     scores["sincos"] = scores["none"]

@@ -192,6 +192,10 @@ class Config:
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
         return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
 
+    def judges(self, epoch: int) -> bool:
+        """Whether there is a validation after this epoch, counted from one."""
+        return epoch % self.every == 0 or epoch == self.epochs
+
     @property
     def begins(self) -> Path | None:
         """The folder of the run whose weights it begins with."""

@@ -105,7 +105,7 @@ class Trainer:
                 self.judge(self.unjudged)
             while self.epoch < self.config.epochs:
                 record = self.one_epoch()
-                if self.epoch % self.config.every == 0 or self.epoch == self.config.epochs:
+                if self.config.judges(self.epoch):
                     self.judge(record)
                 self.watch(record)
             self.finish()

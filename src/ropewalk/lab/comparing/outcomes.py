@@ -7,12 +7,12 @@ neither      it was begun, or not
 
 import contextlib
 import fcntl
-import math
 import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.lab.metric import ACCURACY, metric_in
+from ropewalk.lab.rules import finite
 from ropewalk.lab.store import Damaged, read
 from ropewalk.lab.verdicts import one_line
 
@@ -42,14 +42,9 @@ def _result(path: Path) -> Outcome:
     except Damaged as error:
         return Outcome(None, f"failed: {one_line(error)}")
     needed = (f"test_{(metric_in(found, 'test') or ACCURACY).key}", "encoding_parameters")
-    if missing := [name for name in needed if not _counts(found.get(name))]:
+    if missing := [name for name in needed if not finite(found.get(name))]:
         return Outcome(None, f"failed: {path} has no {', '.join(missing)}")
     return Outcome(found, "")
-
-
-def _counts(value: Any) -> bool:
-    """Whether it is a number that can be averaged."""
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def fail(path: Path, error: Exception) -> str:

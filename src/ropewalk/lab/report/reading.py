@@ -1,11 +1,11 @@
 """What the folder of a run says. What it does not have is left out, and what cannot be read is told."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.lab.metric import metric_of
+from ropewalk.lab.rules import finite
 from ropewalk.lab.store import Damaged, Run
 from ropewalk.lab.store import read as read_file
 
@@ -98,5 +98,4 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if plain and math.isfinite(value) else None
+    return value if finite(value) else None

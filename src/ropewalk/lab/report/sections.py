@@ -26,17 +26,18 @@ NUMBERS = {
 
 def key(style: Style) -> Html:
     """The mark of an encoding."""
-    return Html(
-        f"<svg class='key' viewBox='0 0 16 16' aria-hidden='true' fill='var({style.variable})'>{MARKS[style.mark]}</svg>"
-    )
+    return _svg("key", 16, style, MARKS[style.mark])
 
 
 def lined(style: Style) -> Html:
     """The mark of an encoding on its line: colours come again, and curves have no marks."""
     line = f"<path d='M0 8H32' stroke='var({style.variable})' stroke-width='1.6' stroke-dasharray='{DASHES[style.dash]}'/>"
-    mark = f"<g transform='translate(8)'>{MARKS[style.mark]}</g>"
+    return _svg("key lined", 32, style, f"{line}<g transform='translate(8)'>{MARKS[style.mark]}</g>")
+
+
+def _svg(kind: str, width: int, style: Style, shapes: str) -> Html:
     fill = f"fill='var({style.variable})'"
-    return Html(f"<svg class='key lined' viewBox='0 0 32 16' aria-hidden='true' {fill}>{line}{mark}</svg>")
+    return Html(f"<svg class='{kind}' viewBox='0 0 {width} 16' aria-hidden='true' {fill}>{shapes}</svg>")
 
 
 def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> Html:

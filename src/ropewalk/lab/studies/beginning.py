@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.choose import Refusal
-from ropewalk.lab.comparing.entries import entry
 from ropewalk.lab.config import Config
 from ropewalk.lab.store import Run
 from ropewalk.lab.studies.lines import settings
@@ -38,9 +37,8 @@ def settings_of_start(study: Study, part: str, name: str, seed: int, given: Mapp
     """The settings of the run that one begins with."""
     after = study.parts[part].after
     assert after is not None
-    seeds, said = study.parts[after].seeds, entry(study.encodings[name])
-    number = seed if seed in seeds else seeds[0]
-    return replace(study.config(after, given), encoding=said.encoding, options=said.options, seed=number)
+    seeds = study.parts[after].seeds
+    return study.of(after, name, seed if seed in seeds else seeds[0], given)
 
 
 def _alike(one: Config, other: Config) -> bool:

@@ -48,6 +48,11 @@ class Study:
         """The settings of a part, some of them replaced for all parts."""
         return replace(self.base, **{**self.parts[part].settings, **given})
 
+    def of(self, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
+        """The settings of a run of a part, but for the one that it begins with."""
+        said = entry(self.encodings[name])
+        return replace(self.config(part, given), encoding=said.encoding, options=said.options, seed=seed)
+
     def chosen(self, parts: Sequence[str] = ()) -> list[str]:
         """Parts that there are: those given, or all."""
         return [known("part", name, self.parts) for name in dict.fromkeys(parts)] or list(self.parts)

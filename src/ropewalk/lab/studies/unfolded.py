@@ -13,12 +13,13 @@ from typing import Any
 from ropewalk.lab.choose import Refusal
 from ropewalk.lab.config import Config
 from ropewalk.lab.metric import BOXES, metric_of
+from ropewalk.lab.rules import NUMBER
 from ropewalk.lab.store import Run
 from ropewalk.lab.studies.beginning import settings_of_start
 from ropewalk.lab.studies.lines import load
-from ropewalk.lab.studies.whose import WANTED, Line, check, check_number, check_numbers, config_of, given_of, study_of
+from ropewalk.lab.studies.whose import WANTED, Line, check, check_encoding, given_of, study_of
 
-NO_RESULTS = {*WANTED, "study", "box_curve", "seconds"} - {"step"}
+NO_RESULTS = {*WANTED, "study", "seconds"} - {"step"}
 """What of a line its run did not come to, or what is left out."""
 
 
@@ -38,7 +39,8 @@ def _run(line: Line, folder: Path) -> Run:
     check(line)
     study = study_of(line)
     given = given_of(study, line)
-    config = config_of(study, line, given)
+    config = study.of(line["part"], line["name"], line["seed"], given)
+    check_encoding(line, config)
     if study.parts[line["part"]].after is not None:
         first = _folder(settings_of_start(study, line["part"], line["name"], line["seed"], given), folder)
         config = replace(config, start=f"runs/{first.path.name}")
@@ -55,7 +57,7 @@ def _folder(config: Config, folder: Path) -> Run:
 def _filled(run: Run, line: Line) -> Run:
     """A folder with all that a line says of it."""
     result = {name: value for name, value in line.items() if name not in NO_RESULTS}
-    check_number(f"test_{metric_of(run.config.document()).key}", line)
+    check(line, {f"test_{metric_of(run.config.document()).key}": NUMBER})
     _put(run, "result.json", result)
     _put(run, "metrics.jsonl", *_records(run.config, line))
     _put(run, "probes.json", {name: rows for name, rows in line["probes"].items() if name != "cost"})
@@ -71,11 +73,11 @@ def _put(run: Run, name: str, *documents: Mapping[str, Any]) -> None:
 
 def _records(config: Config, line: Line) -> list[dict[str, Any]]:
     """What its validations came to."""
-    epochs = [epoch for epoch in range(1, config.epochs + 1) if epoch % config.every == 0 or epoch == config.epochs]
+    epochs = [epoch for epoch in range(1, config.epochs + 1) if config.judges(epoch)]
     records: list[dict[str, Any]] = [{"step": line["step"] * each // config.epochs, "epoch": each} for each in epochs]
     for name, metric in {"curve": metric_of(config.document()), "box_curve": BOXES}.items():
-        if name in line:
-            check_numbers(name, line, len(epochs))
+        if name in line and len(line[name]) != len(epochs):
+            raise ValueError(f"{name} must have a number for each of {len(epochs)} validations, got {len(line[name])}")
         for record, value in zip(records, line.get(name, ()), strict=False):
             record[f"validation_{metric.key}"] = value
     return records

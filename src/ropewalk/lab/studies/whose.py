@@ -1,54 +1,30 @@
 """Whose a line is: the study that it is of, and all settings of its run, of which lines leave out what the study says."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ropewalk.lab.choose import known
-from ropewalk.lab.comparing.entries import entry
 from ropewalk.lab.config import Config
+from ropewalk.lab.rules import NAME, WHOLE, Rule, broken, numbers
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.lines import settings, told
 from ropewalk.lab.studies.study import Study
 
 Line = dict[str, Any]
 
+_OBJECT = Rule("an object", lambda value: isinstance(value, dict))
+_NUMBERS = Rule("a list of numbers", numbers)
 WANTED = {
-    "part": str, "name": str, "encoding": dict, "seed": int, "epochs": int, "step": int, "curve": list, "probes": dict,
-    "device": str, "torch": str, "settings": dict,
+    "part": NAME, "name": NAME, "encoding": _OBJECT, "seed": WHOLE, "epochs": WHOLE, "step": WHOLE, "curve": _NUMBERS,
+    "box_curve": _NUMBERS._replace(default=[]), "probes": _OBJECT, "device": NAME, "torch": NAME, "settings": _OBJECT,
 }  # fmt: skip
 """What a line must have, beside what its run came to."""
 
 
-def check(line: Any) -> None:
+def check(line: Any, rules: Mapping[str, Rule] = WANTED) -> None:
     """Refuse what is no line."""
-    if not isinstance(line, dict):
-        raise ValueError(f"it must be an object, got {line!r}")
-    for name, kind in WANTED.items():
-        if type(line.get(name)) is not kind:
-            came = repr(line[name]) if name in line else "nothing"
-            raise ValueError(f"{name} must be {kind.__name__}, got {came}")
-
-
-def check_number(name: str, line: Line) -> None:
-    """Refuse what is no finite number."""
-    if not _finite(line.get(name)):
-        raise ValueError(f"{name} must be a number, got {repr(line[name]) if name in line else 'nothing'}")
-
-
-def check_numbers(name: str, line: Line, count: int) -> None:
-    """Refuse what is no list of so many finite numbers."""
-    if not isinstance(line[name], list) or len(line[name]) != count or not all(map(_finite, line[name])):
-        raise ValueError(f"{name} must have a number for each of {count} validations, got {_short(line[name])}")
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _short(value: Any) -> str:
-    return f"{len(value)}: {value[:3]!r}" if isinstance(value, list) else repr(value)
+    if fault := broken(line, rules):
+        raise ValueError(f"it {fault}")
 
 
 def study_of(line: Line) -> Study:
@@ -81,12 +57,9 @@ def given_of(study: Study, line: Line) -> dict[str, Any]:
     return {name: getattr(config, name) for name in said if getattr(config, name) != getattr(own, name)}
 
 
-def config_of(study: Study, line: Line, given: Mapping[str, Any]) -> Config:
-    """All settings of a run but the one that it began with."""
-    said = entry(study.encodings[line["name"]])
-    trained = {"name": said.encoding, **said.options}
-    if differing := [name for name, value in trained.items() if name != "parts" and line["encoding"].get(name) != value]:
-        told = ", ".join(f"{name} is {line['encoding'].get(name)!r} and not {trained[name]!r}" for name in differing)
-        raise ValueError(f"its encoding must be what the study calls {line['name']}, and {told}")
-    own = study.config(line["part"], given)
-    return replace(own, encoding=said.encoding, options=said.options, seed=line["seed"])
+def check_encoding(line: Line, config: Config) -> None:
+    """Refuse a line whose encoding is not that of its run's settings; parts of a chain are not looked into."""
+    own, said = {"name": config.encoding, **config.options}, line["encoding"]
+    if differing := [name for name in own if name != "parts" and said.get(name) != own[name]]:
+        came = ", ".join(f"{name} is {said.get(name)!r} and not {own[name]!r}" for name in differing)
+        raise ValueError(f"its encoding must be what the study calls {line['name']}, and {came}")
