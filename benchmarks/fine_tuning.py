@@ -1,11 +1,13 @@
 """A ViT of timm's, trained with its absolute table, goes on with a rotation beside it: what it keeps and what it gains.
 
 python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
+python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning-cpu.json --epochs 20 8 \
+    --seeds 0 --set model=timm:test_vit fraction=0.2 batch=128 learning_rate=1e-3 precision=float32 compile=false
 
-First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE that starts
-at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as ComRoPE's paper counts them,
-generators would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be trained side
-by side by calls of their own, and a last call for all of them writes the file.
+First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE and LieRE
+that start at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as the papers count
+them, generators would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be
+trained side by side by calls of their own, and a last call for all of them writes the file.
 """
 
 import datetime
@@ -20,6 +22,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
 
+from ropewalk.lab.choose import parse
 from ropewalk.lab.compare import as_csv, compare, table
 from ropewalk.lab.comparing.entries import Entry
 from ropewalk.lab.config import Config
@@ -28,8 +31,10 @@ from ropewalk.lab.starting import begin
 from ropewalk.lab.store import Run, read
 from ropewalk.lab.train import Trainer
 
-ZERO = "std=0.0,coordinates=index"
-ENCODINGS = ("none", f"comrope-ld:{ZERO}", f"comrope-ap:{ZERO}", "mixed")
+PLACES = "coordinates=index"
+ENCODINGS = (
+    "none", f"comrope-ld:std=0.0,{PLACES}", f"comrope-ap:std=0.0,{PLACES}", f"liere:scale=0.0,{PLACES}", "mixed"
+)  # fmt: skip
 MODEL = "timm:vit_tiny_patch16_224"
 BASE = replace(RECIPES["cifar100-tiny"], model=MODEL, encoding="none", span=None, mixup=0.8, cutmix=1.0)
 
@@ -77,6 +82,7 @@ def main(
     out: Path | None = None,
     seeds: tuple[int, ...] = (0, 1, 2),
     epochs: tuple[int, int] = (50, 20),
+    set: tuple[str, ...] = (),
 ) -> None:
     """Train, fine-tune and, if a file is named, write what was found.
 
@@ -86,8 +92,10 @@ def main(
         out: The file.
         seeds: Those to train.
         epochs: Of the ViT alone, and of each that goes on from it.
+        set: Settings that replace those of the recipe, as key=value.
     """
-    console, base = Console(), replace(BASE, data=data, epochs=epochs[0])
+    own = {"data": data, "epochs": epochs[0], **parse(set)}
+    console, base = Console(), Config.of(BASE.document() | own)
     first = compare(["none"], base, runs, seeds=seeds, console=console)
     second = compare(ENCODINGS, tuning(base, runs, epochs[1]), runs, seeds=seeds, console=console)
     print(as_csv(table(second)))

@@ -85,15 +85,18 @@ def test_the_rotation_is_the_encoding_s(kind):
     assert (install(model, "none")(x) - logits).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("name", "start", "weight"), [("comrope-ld", {"std": 0.0}, "matrix"), ("liere", {"scale": 0.0}, "upper")]
+)
 @pytest.mark.parametrize("kind", ["plain", "registers", "clip", "no rope"])
-def test_none_and_zero_are_the_model_itself_to_the_last_bit(kind):
+def test_none_and_zero_are_the_model_itself_to_the_last_bit(kind, name, start, weight):
     model, x = host(kind), images()
     logits = model(x)
     assert torch.equal(install(model, "none")(x), logits)
-    install(model, "comrope-ld", std=0.0)
+    install(model, name, **start)
     zero, gradients = results(model, x)
     assert torch.equal(zero, logits)
-    assert gradients["rope.matrix"].abs().amax((-1, -2)).min() > 0
+    assert gradients[f"rope.{weight}"].abs().amax((-1, -2)).min() > 0
 
 
 class Gated(Attention):

@@ -11,7 +11,13 @@ from ropewalk.lab.starting import begin, matching
 from ropewalk.lab.train import train
 
 SMALL = replace(RECIPES["digits"], width=24, depth=2, heads=2, epochs=1, fraction=0.3, batch=64, compile=False)
-CHAIN = {"parts": [{"name": "comrope-ld", "std": 0.0, "block": 4, "coordinates": "index"}, {"name": "learned-ape"}]}
+ZERO = {"comrope-ld": "std", "comrope-ap": "std", "liere": "scale"}
+"""Encodings whose generators can begin at zero, and the option that says so."""
+CHAINS = {
+    name: {"parts": [{"name": name, option: 0.0, "block": 4, "coordinates": "index"}, {"name": "learned-ape"}]}
+    for name, option in ZERO.items()
+}
+CHAIN = CHAINS["comrope-ld"]
 SHAPE = {"size": (8, 8), "channels": 1, "classes": 10}
 
 
@@ -20,9 +26,10 @@ def trained(tmp_path_factory):
     return train(replace(SMALL, encoding="learned-ape"), tmp_path_factory.mktemp("runs"))
 
 
-def test_a_table_goes_on_beside_generators_that_are_zero_and_nothing_changes(trained):
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_a_table_goes_on_beside_generators_that_are_zero_and_nothing_changes(trained, chain):
     old, new = (model_of(replace(SMALL, encoding=name, options=own, span=None), **SHAPE) for name, own in
-                (("learned-ape", {}), ("chain", CHAIN)))  # fmt: skip
+                (("learned-ape", {}), ("chain", chain)))  # fmt: skip
     old.load_state_dict(trained.judged()[0])
     begin(new, trained)
     images = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -58,7 +65,8 @@ def test_parts_are_known_by_name_and_shape(trained):
     assert list(matching(alone, back, both)) == ["table"]
 
 
-def test_a_fine_tuned_run_keeps_and_improves_what_it_began_with(trained, tmp_path):
-    more = replace(SMALL, encoding="chain", options=CHAIN, span=None, start=str(trained.path), learning_rate=5e-4)
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_a_fine_tuned_run_keeps_and_improves_what_it_began_with(trained, tmp_path, chain):
+    more = replace(SMALL, encoding="chain", options=chain, span=None, start=str(trained.path), learning_rate=5e-4)
     tuned = train(more, tmp_path)
     assert tuned.result()["validation_loss"] < trained.result()["validation_loss"]

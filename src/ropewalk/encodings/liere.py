@@ -5,7 +5,7 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Shape, Traits, positive_number
+from ropewalk.encoding import Shape, Traits, not_negative
 from ropewalk.rotary import Exponentials
 
 
@@ -23,7 +23,7 @@ class LieRE(Exponentials):
     of layer 0, whatever its flags say; here each layer has its own.
 
     block   b. Channels beyond the last whole block stay unturned.
-    scale   Entries of U start from U(0, 2 pi scale).
+    scale   Entries of U start from U(0, 2 pi scale). With 0 it starts as no encoding at all and U still gets its gradient.
     shared  One set of matrices for all heads.
     """
 
@@ -36,7 +36,7 @@ class LieRE(Exponentials):
 
     def __init__(self, *, block: int = 8, scale: float = 1.0, shared: bool = False, **shape: Unpack[Shape]) -> None:
         super().__init__(block=block, shared=shared, **shape)
-        self.scale = positive_number("scale", scale)
+        self.scale = not_negative("scale", scale)
         self.build(learned=True)
 
     def initial(self) -> dict[str, Tensor]:
