@@ -93,11 +93,11 @@ CLAIMS = (
     ),
     _better("ComRoPE beats LieRE.", COMROPE, Side("comrope-ld-8"), Side("liere-8")),
     Claim(
-        "Rotations carry over to half as many pixels again.", ARTICLE, Side("axial"), Side("learned-ape"), at(48),
-        "validation accuracy at 48 px, points",
+        "Rotations carry over to images half as wide again.", ARTICLE, Side("axial"), Side("learned-ape"), at(48),
+        "validation accuracy at 48 px, the better way of placing, points",
     ),
     Claim(
-        "Spherical extrapolates better than axial.", GEIJN, Side("spherical"), Side("axial"), at(48),
-        "validation accuracy at 48 px, points",
+        "On larger images spherical is better than axial.", GEIJN, Side("spherical"), Side("axial"), at(48),
+        "validation accuracy at 48 px, the better way of placing, points",
     ),
 )  # fmt: skip
