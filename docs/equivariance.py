@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import equivariance_figures
+import equivariance_layers
 import studied
 import tables
 from ropewalk.lab.studies import STUDIES
@@ -85,12 +86,12 @@ def probes_table(lines: Sequence[Line] | None = None) -> str:
         return studied.ABSENT
     columns = {
         "48 px": at(48), "64 px": at(64), "places moved": lost(4.0), "content moved": displaced(8), "shuffled": shuffled,
-        "soon": soon,
+        "90 % after": soon,
     }  # fmt: skip
     cells = [studied.probed(some, value) for value in columns.values()]
     cells += [studied.probed(some, error(axis), digits=2) for axis in ("row", "column")]
     rows = [[f"`{name}`", *(cell(name) for cell in cells)] for name in studied.levels(some, accuracy)]
-    return tables.table(["encoding", *columns, "error, rows", "error, columns"], rows)
+    return tables.table(["encoding", *columns, "error, down", "error, sideways"], rows)
 
 
 def own_table(lines: Sequence[Line] | None = None) -> str:
@@ -168,6 +169,11 @@ def claims_table(lines: Sequence[Line] | None = None) -> str:
     return studied.claims(CLAIMS, found() if lines is None else lines, without="uniform")
 
 
+def layers_table(lines: Sequence[Line] | None = None) -> str:
+    """How much faster the first layers turn than the last, before and after training."""
+    return equivariance_layers.table(of("main", lines))
+
+
 def pictures(lines: Sequence[Line] | None = None) -> str:
     """The figures on the page."""
     return studied.pictures("equivariance", equivariance_figures.FIGURES, of("main", lines))
@@ -186,4 +192,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "equivariance-recipes": recipes_table,
     "equivariance-claims": claims_table,
     "equivariance-kernels": kernels_table,
+    "equivariance-layers": layers_table,
 }

@@ -34,7 +34,8 @@ def draw(folder: Path, lines: Sequence[Line]) -> None:
 def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
     """Accuracy by the size of images, in both ways to place their patches; below, what is above or below axial RoPE."""
     below = "Validation accuracy at other sizes than that of training; bars are from the lowest to the highest seed"
-    free = page(7.4, 5.6, look, title="Images of other sizes", below=below)
+    note = f"Below, what is more than {NEAR} points from {BASE} is cut off. Left, a learned table ends with its grid."
+    free = page(7.4, 5.6, look, title="Images of other sizes", below=below, note=note)
     rows = free.figure.subplots(2, 2, sharey="row", sharex=True)
     for column, mode in enumerate(MODES):
         base = accuracies(lines, BASE, mode)
@@ -63,8 +64,8 @@ def less(own: BySeed, base: BySeed) -> dict[int, dict[int, float]]:
 
 
 def frequencies(look: Theme, lines: Sequence[Line]) -> Figure:
-    """The spread of frequencies of each layer: quarters and middle of all planes of one seed."""
-    below = "Radians across the image of all planes of a layer after training: middle half and median, first seed"
+    """The spread of frequencies of each layer: quarters and middle of all pairs or triplets of one seed."""
+    below = "Radians across the image of all pairs or triplets of a layer after training: middle half and median, first seed"
     free = page(7.4, 2.6, look, title="What layers learn", below=below)
     for axes, name in zip(free.figure.subplots(1, len(LEARNED), sharey=True), LEARNED, strict=True):
         for line in (line for line in lines if line["name"] == name and line["seed"] == 0):

@@ -42,9 +42,10 @@ def by_name(lines: Sequence[Line], value: Value) -> dict[str, dict[int, float]]:
 
 
 def levels(lines: Sequence[Line], value: Value) -> dict[str, Estimate]:
-    """The mean of each encoding, the best first, with an interval from what seeds do to all of them."""
+    """The mean of each encoding, with an interval from what seeds do to all of them: the best first, but after those that
+    have more seeds."""
     level = means({name: list(each.values()) for name, each in by_name(lines, value).items()})
-    return dict(sorted(level.items(), key=lambda item: -item[1].mean))
+    return dict(sorted(level.items(), key=lambda item: (-item[1].seeds, -item[1].mean)))
 
 
 def above(lines: Sequence[Line], value: Value, baseline: str) -> dict[str, Estimate]:
@@ -56,12 +57,12 @@ def above(lines: Sequence[Line], value: Value, baseline: str) -> dict[str, Estim
 # In words
 
 
-def told(estimate: Estimate | None, *, sign: str = "") -> str:
+def told(estimate: Estimate | None, *, sign: str = "", digits: int = 1) -> str:
     """A mean with half its interval."""
     if estimate is None:
         return ""
-    half = "" if estimate.half is None else f" ± {estimate.half:.1f}"
-    return f"{round(estimate.mean, 1) + 0.0:{sign}.1f}{half}"  # minus zero is zero
+    half = "" if estimate.half is None else f" ± {estimate.half:.{digits}f}"
+    return f"{round(estimate.mean, digits) + 0.0:{sign}.{digits}f}{half}"  # minus zero is zero
 
 
 def mean(values: Mapping[int, float], digits: int = 1) -> str:
@@ -91,8 +92,17 @@ def claims(said: Sequence[Claim], lines: Sequence[Line], *, without: str) -> str
     for (claim, difference, word), (_, other, second) in zip(judged(said, lines), fewer, strict=True):
         verdict = "not run" if difference is None else word
         half = "" if other is None or other.half is None else f"± {other.half:.1f}, {second}"
-        rows.append([claim.text, claim.source, claim.told, told(difference, sign="+"), f"**{verdict}**", half])
+        what = f"{sides(claim)}: {claim.told}"
+        rows.append([claim.text, claim.source, what, told(difference, sign="+"), f"**{verdict}**", half])
     return tables.table(["claim", "whose", "of what", "difference", "verdict", f"without `{without}`"], rows)
+
+
+def sides(claim: Claim) -> str:
+    """What is compared with what, and in which parts if they are two or not the main one."""
+    parts = [claim.one.part] if claim.other is None else [claim.one.part, claim.other.part]
+    apart = {*parts} != {"main"}
+    names = [f"`{side.name}`{f' ({side.part})' * apart}" for side in (claim.one, claim.other) if side is not None]
+    return " less ".join(names)
 
 
 def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:

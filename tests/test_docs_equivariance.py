@@ -3,11 +3,14 @@
 import re
 
 import pytest
+import torch
 
 import equivariance
 import equivariance_figures
+import equivariance_layers
 import studied
 import study_figures
+from ropewalk.lab.building import model_of
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.lines import load, settings, told
 from ropewalk.lab.studies.running import written
@@ -63,8 +66,8 @@ def test_tables(lines):
     probes = cells(equivariance.probes_table(lines))
     assert list(probes) == list(rows)
     ape = probes["learned-ape"]
-    assert (ape["48 px"], ape["places moved"], ape["content moved"], ape["soon"]) == ("52.0", "3.0", "2.5", "100.0")
-    assert (ape["shuffled"], ape["error, rows"], ape["error, columns"]) == ("20.0", "0.22", "0.01")
+    assert (ape["48 px"], ape["places moved"], ape["content moved"], ape["90 % after"]) == ("52.0", "3.0", "2.5", "100.0")
+    assert (ape["shuffled"], ape["error, down"], ape["error, sideways"]) == ("20.0", "0.22", "0.01")
     assert list(cells(equivariance.recipes_table(lines))) == ["adamw", "paper"]
     assert set(cells(equivariance.screening_table(lines))) == set(STUDY.parts["screening"].encodings)
 
@@ -117,6 +120,38 @@ def test_an_encoding_whose_seeds_are_far_apart_can_be_left_out(lines):
     assert row["without `uniform"].startswith("± 0.")
     assert row["without `uniform"].endswith(", seen")
     assert rows["Uniform RoPE is weak: frequencies must differ."]["without `uniform"] == ""
+
+
+def test_claims_say_what_is_compared(lines):
+    rows = cells(equivariance.claims_table(lines))
+    assert rows["Mixed beats axial, since it sees oblique directions."]["of what"].startswith("mixed` less `axial`: test")
+    assert rows["Deeper layers learn lower frequencies: mixed."]["of what"] == "mixed`: radians across the image"
+    gain = rows["ComRoPE gains by positions that are moved in training."]["of what"]
+    assert gain.startswith("comrope-ld-8` (perturbed) less `comrope-ld-8` (main): ")
+
+
+def test_what_has_fewer_seeds_stands_last(lines):
+    some = [line for line in lines if line["part"] == "main" and (line["name"] != "golden" or line["seed"] == 0)]
+    assert list(cells(equivariance.main_table(some)))[-1] == "golden"
+    assert next(iter(cells(equivariance.main_table(lines)))) == "golden"
+
+
+def test_layers_are_told_by_what_training_added(lines):
+    some = [line for line in lines if line["part"] == "main" and line["name"] == "mixed"]
+    assert equivariance.layers_table(some).splitlines()[2:] == ["| `mixed` | 0.00 | 2.00 | 2.00 ± 0.00 |"]
+    assert equivariance.layers_table([]) == studied.ABSENT
+
+
+def test_before_training_is_what_the_seed_drew():
+    """By hand: the extent of the grid times the numbers that are learned, of all heads and axes of a layer."""
+    config = STUDY.of("main", "learned-spherical", 1, {})
+    encoding = model_of(config, size=(32, 32), channels=3, classes=100).encoding.double()
+    extent = encoding.grid(8, 8, dtype=torch.float64)[-1] - encoding.grid(8, 8, dtype=torch.float64)[0]
+    middle = (encoding.frequency * extent).abs().flatten(1).quantile(0.5, dim=1)
+    drawn = (middle[:4].mean() - middle[-4:].mean()).item()
+    assert drawn > 0.1
+    assert equivariance_layers.begun("learned-spherical", 1) == pytest.approx(drawn, abs=1e-6)
+    assert abs(equivariance_layers.begun("mixed", 1)) < 1e-6
 
 
 def test_parts_that_have_not_run_say_nothing(lines):

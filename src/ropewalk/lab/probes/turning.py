@@ -4,6 +4,9 @@ Where turns commute, each plane of channels has a wave vector, and turns by its 
 there are no wave vectors, and the frequencies of each axis alone take their place.
 """
 
+from collections.abc import Sequence
+
+from ropewalk.encoding import Encoding
 from ropewalk.lab.findings import Shift, exact, moved, patches
 from ropewalk.lab.places import axis_names
 from ropewalk.lab.probes.opening import Opened, Rows
@@ -16,9 +19,15 @@ def frequencies(opened: Opened) -> Rows:
 
     Those of a wave vector are its length. If not `combined`, they are of planes of the axes' generators, all axes together.
     """
-    found = _spectra(opened)
-    if isinstance(found, str):
-        return [{"why": found}]
+    try:
+        return spread(opened.encoding, opened.grid, opened.depth)
+    except ValueError as error:
+        return [{"why": str(error)}]
+
+
+def spread(encoding: Encoding, grid: Sequence[int], depth: int) -> Rows:
+    """The same of an encoding on a grid, for so many layers."""
+    found = _spectra(encoding, grid, depth)
     lengths = [each.radians.norm(dim=-1) if each.combined else each.radians.abs() for each in found]
     return [
         {"layer": i, "radians": radians.flatten().sort().values.tolist(), "combined": each.combined}
@@ -28,21 +37,19 @@ def frequencies(opened: Opened) -> Rows:
 
 def waves(opened: Opened) -> Rows:
     """Wave vectors of every plane of all heads of a layer, in radians across the image along each axis."""
-    found = _spectra(opened)
-    if isinstance(found, str):
-        return [{"why": found}]
+    try:
+        found = _spectra(opened.encoding, opened.grid, opened.depth)
+    except ValueError as error:
+        return [{"why": str(error)}]
     if not all(each.combined for each in found):
         return [{"why": f"turns of {opened.encoding.name} along different axes do not commute: it has no wave vectors"}]
     return [{"layer": i, "vectors": each.radians.flatten(0, -2).tolist()} for i, each in enumerate(found)]
 
 
-def _spectra(opened: Opened) -> list[Spectrum] | str:
-    """Of each layer; or why there are none."""
-    encoding = exact(opened.encoding)
-    try:
-        return [spectrum(encoding, opened.grid, layer=layer) for layer in range(opened.depth)]
-    except ValueError as error:
-        return str(error)
+def _spectra(encoding: Encoding, grid: Sequence[int], depth: int) -> list[Spectrum]:
+    """Of each layer."""
+    exactly = exact(encoding)
+    return [spectrum(exactly, grid, layer=layer) for layer in range(depth)]
 
 
 def equivariance(opened: Opened) -> Rows:

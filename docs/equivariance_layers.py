@@ -1,0 +1,41 @@
+"""What layers learn in the study of equivariance: how much faster the first turn than the last, before and after training.
+
+Before training is what the seed of a run draws, which is drawn here again.
+"""
+
+from collections.abc import Sequence
+
+import studied
+import tables
+from ropewalk.lab.building import model_of
+from ropewalk.lab.intervals import means
+from ropewalk.lab.probes.turning import spread
+from ropewalk.lab.studies import STUDIES
+from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.studies.equivariance_claims import slowed, slowing
+
+SHOWN = ("mixed", "learned-spherical", "comrope-ld-8", "learned-axial", "liere-8", "spherical-symmetric")
+SIDE, CLASSES = 32, 100
+"""Of CIFAR-100."""
+
+
+def begun(name: str, seed: int) -> float:
+    """What a run of the main part began with."""
+    config = STUDIES["equivariance"].of("main", name, seed, {})
+    model = model_of(config, size=(SIDE, SIDE), channels=3, classes=CLASSES)
+    return slowed(spread(model.encoding, (SIDE // config.patch,) * 2, config.depth))
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Before, after, and what training added, with its interval."""
+    after = {name: each for name, each in studied.by_name(lines, slowing).items() if name in SHOWN}
+    if not after:
+        return studied.ABSENT
+    before = {name: {seed: begun(name, seed) for seed in each} for name, each in after.items()}
+    added = means({name: [value - before[name][seed] for seed, value in each.items()] for name, each in after.items()})
+    rows = [
+        [f"`{name}`", studied.mean(before[name], 2), studied.mean(after[name], 2), studied.told(added[name], digits=2)]
+        for name in SHOWN
+        if name in after
+    ]
+    return tables.table(["encoding", "before", "after", "added"], rows)
