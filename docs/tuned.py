@@ -1,24 +1,32 @@
-"""A ViT that goes on with a rotation: the table of the page on timm, from what `benchmarks/fine_tuning.py` found."""
+"""A ViT that goes on with a rotation: tables of the page on timm, from what `benchmarks/fine_tuning.py` found."""
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tables
 
-RESULTS = Path(__file__).parent.parent / "results" / "fine-tuning.json"
+RESULTS = Path(__file__).parent.parent / "results"
+FILES = {"fine-tuning": "fine-tuning.json", "fine-tuning-small": "fine-tuning-cpu.json"}
 NAMES = {
     "none": "nothing",
     "comrope-ld": "ComRoPE-LD from zero",
     "comrope-ap": "ComRoPE-AP from zero",
+    "liere": "LieRE from zero",
     "mixed": "mixed RoPE",
 }
 Line = dict[str, Any]
 
 
-def tuned(document: dict[str, Any] | None = None) -> str:
+def read(name: str) -> str:
+    """The table of a file of results."""
+    return tuned(json.loads((RESULTS / FILES[name]).read_text())["runs"])
+
+
+def tuned(runs: Sequence[Line]) -> str:
     """Each encoding that was put in: accuracy on held-out images on the way, and on the test set at the end."""
-    runs = (json.loads(RESULTS.read_text()) if document is None else document)["runs"]
     (first,) = [run for run in runs if not run["tuned"]]
     rows = [["the ViT as it was", "", "", "", _points(first["test_accuracy"])]]
     return tables.table(
@@ -37,4 +45,4 @@ def _points(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-TABLES = {"fine-tuning": tuned}
+TABLES = {name: partial(read, name) for name in FILES}

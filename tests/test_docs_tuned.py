@@ -1,5 +1,9 @@
 """The table of the ViT that goes on with a rotation."""
 
+import json
+
+import pytest
+
 import tuned
 
 RUNS = [
@@ -10,7 +14,7 @@ RUNS = [
 
 
 def test_each_row_has_the_start_the_lowest_and_the_end():
-    lines = tuned.tuned({"runs": RUNS}).splitlines()
+    lines = tuned.tuned(RUNS).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert rows == [
         ["the ViT as it was", "", "", "", "50.0"],
@@ -19,5 +23,9 @@ def test_each_row_has_the_start_the_lowest_and_the_end():
     ]
 
 
-def test_what_was_measured_has_a_row_each():
-    assert len(tuned.tuned().splitlines()) == 2 + 1 + len(tuned.NAMES)
+@pytest.mark.parametrize("name", tuned.FILES)
+def test_what_was_measured_has_a_row_each(name):
+    runs = json.loads((tuned.RESULTS / tuned.FILES[name]).read_text())["runs"]
+    table = tuned.TABLES[name]()
+    assert len(table.splitlines()) == 2 + len(runs)
+    assert all(tuned.NAMES[run["label"].partition(":")[0]] in table for run in runs if run["tuned"])
