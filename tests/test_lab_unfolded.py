@@ -19,10 +19,8 @@ from ropewalk.lab.studies.lines import load
 from ropewalk.lab.studies.unfolded import unfolded
 
 RESULTS = Path(__file__).parent.parent / "results"
-SMALL = (
-    "data=digits patch=2 width=24 depth=1 heads=2 epochs=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
-)
-GIVEN = ("epochs=3", "every=2", "span=none", "augment=crop", "dropout=0.1")
+SMALL = "patch=2 width=24 depth=1 heads=2 epochs=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
+GIVEN = ("data=digits", "epochs=3", "every=2", "span=none", "augment=crop", "dropout=0.1")
 
 
 def small():
@@ -97,6 +95,30 @@ def test_folders_are_those_of_the_runs(made, tmp_path):
         assert run.result() == timeless(own.result())
         assert validations(run) == validations(own)
         assert [record["epoch"] for record in run.metrics()] == [2, 3]
+
+
+def test_lines_name_their_study_and_their_data(made):
+    for part in ("first", "second"):
+        assert {(line["study"], line["data"]) for line in load(made / "out" / f"{part}.jsonl")} == {("small", "digits")}
+    run = originals(made)[0]
+    for data, name in (("/mnt/somebody/scans.npz", "scans.npz"), ("more/photographs/", "photographs"), (".", made.name)):
+        run.config = replace(run.config, data=data)
+        assert lines.line(small(), "second", run)["data"] == name
+
+
+@pytest.mark.parametrize(
+    ("named", "data"),
+    [
+        ({}, "data/imagenette160"),
+        ({"data": "imagenette160"}, "data/imagenette160"),
+        ({"data": "scans.npz"}, "scans.npz"),
+    ],
+)
+def test_data_are_those_that_a_line_names_or_else_the_study_s(tmp_path, named, data):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(json.dumps(load(RESULTS / "equivariance" / "imagenette.jsonl")[0] | named))
+    (run,) = unfolded(path, tmp_path)
+    assert run.config.data == data
 
 
 def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):

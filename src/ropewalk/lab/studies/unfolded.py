@@ -1,7 +1,7 @@
 """Lines of a study as folders of runs again, for what reads folders: a report needs no more than lines hold.
 
 There are no weights, no pictures, no losses of training, and no refusals of probes; nor times, since lines do not say what
-else ran beside a run. Data and first weights are as the study has them.
+else ran beside a run. First weights, data that a line does not name, and where they lie are as the study has them.
 """
 
 import json

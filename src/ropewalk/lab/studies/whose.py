@@ -7,7 +7,7 @@ from ropewalk.lab.choose import known
 from ropewalk.lab.config import Config
 from ropewalk.lab.rules import NAME, WHOLE, Rule, broken, numbers
 from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.lines import settings, told
+from ropewalk.lab.studies.lines import data_of, settings, told
 from ropewalk.lab.studies.study import Study
 
 Line = dict[str, Any]
@@ -17,6 +17,7 @@ _NUMBERS = Rule("a list of numbers", numbers)
 WANTED = {
     "part": NAME, "name": NAME, "encoding": _OBJECT, "seed": WHOLE, "epochs": WHOLE, "step": WHOLE, "curve": _NUMBERS,
     "box_curve": _NUMBERS._replace(default=[]), "probes": _OBJECT, "device": NAME, "torch": NAME, "settings": _OBJECT,
+    "data": NAME._replace(default="the study's"),
 }  # fmt: skip
 """What a line must have, beside what its run came to."""
 
@@ -52,9 +53,16 @@ def _apart(config: Config, line: Line) -> list[str]:
 def given_of(study: Study, line: Line) -> dict[str, Any]:
     """Settings that were replaced for all parts, as far as lines tell. What they do not say is none."""
     own = study.config(line["part"], {})
-    said = {name: line["settings"].get(name) for name in _apart(own, line)} | {"epochs": line["epochs"]}
+    said = {name: line["settings"].get(name) for name in _apart(own, line)}
+    said |= {"epochs": line["epochs"], "data": _data(own, line)}
     config = Config.of(own.document() | said)
     return {name: getattr(config, name) for name in said if getattr(config, name) != getattr(own, name)}
+
+
+def _data(own: Config, line: Line) -> str:
+    """The data of a run: those of its part where its line has the same name for them, or none."""
+    said: str = line.get("data", own.data)
+    return own.data if said == data_of(own) else said
 
 
 def check_encoding(line: Line, config: Config) -> None:
