@@ -217,6 +217,7 @@ def one():
         ({"test_accuracy": float("nan")}, "it must have test_accuracy, a number, got nan"),
         ({"encoding": {"name": "axial"}}, "what the study calls none, and name is 'axial' and not 'none'"),
         ({"study": "volumes"}, "no part is named 'main'"),
+        ({"study": "equivariance", "name": "mrope"}, "no encoding of this study is named 'mrope'"),
         ({"study": "equivarience"}, "no study is named 'equivarience' (did you mean 'equivariance'?)"),
         ({"settings": {}}, "validation must be float, got None"),
         ({"settings": {"colour": "red"}}, "no setting is named colour"),
@@ -226,6 +227,32 @@ def test_what_is_no_line_is_refused(one, tmp_path, monkeypatch, capsys, changes,
     monkeypatch.chdir(tmp_path)
     line = {name: value for name, value in {**one, **changes}.items() if value is not None}
     refused(json.dumps(line), told, capsys)
+
+
+NAMED = {line["name"]: line for line in load(RESULTS / "equivariance" / "screening.jsonl")}
+PARTS_OF_CHAIN = NAMED["mixed-ape"]["encoding"]["parts"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("learned-axial", {"name": "axial"}, "what the study calls axial, and learned is True and not False"),
+        ("axial", {"name": "learned-axial"}, "what the study calls learned-axial, and learned is False and not True"),
+        ("liere-8", {"name": "liere-3"}, "what the study calls liere-3, and block is 8 and not 3"),
+        ("liere-8", {"encoding": {"block": 48}}, "what the study calls liere-8, and block is 48 and not 8"),
+        ("axial", {"encoding": {"base": 10.0}}, "what the study calls axial, and base is 10.0 and not 100.0"),
+        ("uniform", {"name": "uniform-code"}, "what the study calls uniform-code, and variant is 'van-de-geijn' and not"),
+        ("axial", {"settings": {"span": None}}, "what the study calls axial, and scale is 0.857"),
+        ("mixed-ape", {"encoding": {"parts": PARTS_OF_CHAIN[::-1]}}, "what the study calls mixed-ape, and parts is [{"),
+        ("axial", {"encoding": {"colour": 1}}, "no option of axial is named 'colour'"),
+        ("axial", {"encoding": {"head_dim": "wide"}}, "head_dim must be a positive integer, got 'wide'"),
+    ],
+)
+def test_an_encoding_that_is_not_the_study_s_is_refused(tmp_path, monkeypatch, capsys, name, changes, told):
+    monkeypatch.chdir(tmp_path)
+    line = NAMED[name]
+    inside = {key: line[key] | value for key, value in changes.items() if isinstance(value, dict)}
+    refused(json.dumps(line | changes | inside), told, capsys)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
+from ropewalk import factory
+from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.factory import Chained
+from ropewalk.lab.building import stretch_of
 from ropewalk.lab.choose import known
+from ropewalk.lab.comparing.entries import SHAPE
 from ropewalk.lab.config import Config
 from ropewalk.lab.rules import NAME, WHOLE, Rule, broken, numbers
 from ropewalk.lab.studies import STUDIES
@@ -66,8 +73,26 @@ def _data(own: Config, line: Line) -> str:
 
 
 def check_encoding(line: Line, config: Config) -> None:
-    """Refuse a line whose encoding is not that of its run's settings; parts of a chain are not looked into."""
-    own, said = {"name": config.encoding, **config.options}, line["encoding"]
-    if differing := [name for name in own if name != "parts" and said.get(name) != own[name]]:
-        came = ", ".join(f"{name} is {said.get(name)!r} and not {own[name]!r}" for name in differing)
-        raise ValueError(f"its encoding must be what the study calls {line['name']}, and {came}")
+    """Refuse a line whose encoding is not that of its run's settings, in its own shape."""
+    said, wanted = line["encoding"], f"its encoding must be what the study calls {line['name']}, and"
+    if said.get("name") != config.encoding:
+        raise ValueError(f"{wanted} name is {said.get('name')!r} and not {config.encoding!r}")
+    shape = {name: said[name] for name in SHAPE if name in said}
+    own, came = _options({"name": config.encoding, **shape, **config.options}, config), _options(said, config)
+    if differing := [name for name in own if came[name] != own[name]]:
+        raise ValueError(f"{wanted} " + ", ".join(f"{name} is {came[name]!r} and not {own[name]!r}" for name in differing))
+
+
+def _options(said: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """All options of an encoding, those that are not said too, but for what the span of a run stretches."""
+    for name in said:
+        known(f"option of {config.encoding}", name, ("name", *parameters_of(factory.find(config.encoding))))
+    with torch.device("meta"):  # no numbers are drawn
+        return _kept(factory.create(**said), stretched=config.span is not None)
+
+
+def _kept(encoding: Encoding, *, stretched: bool) -> dict[str, Any]:
+    if isinstance(encoding, Chained):
+        return {"parts": [_kept(part, stretched=stretched) for part in encoding._parts()]}
+    left_out = stretch_of(encoding) if stretched else None
+    return {name: value for name, value in encoding.config().items() if name != left_out}
