@@ -204,8 +204,18 @@ def one():
         ),
         ({"name": "sphericle"}, "no encoding of main is named 'sphericle' (did you mean 'spherical'?)"),
         ({"name": "mrope"}, "no encoding of main is named 'mrope'"),
-        ({"seed": "0"}, "it must have seed, a whole number, got '0'"),
-        ({"step": True}, "it must have step, a whole number, got True"),
+        ({"seed": "0"}, "it must have seed, a whole number from 0 to 1000000000000, got '0'"),
+        ({"seed": -1}, "it must have seed, a whole number from 0 to 1000000000000, got -1"),
+        ({"seed": 10**400}, "it must have seed, a whole number from 0 to 1000000000000, got 1000000"),
+        ({"step": True}, "it must have step, a whole number from 0 to 1000000000000, got True"),
+        ({"step": -5}, "it must have step, a whole number from 0 to 1000000000000, got -5"),
+        ({"epochs": 0}, "it must have epochs, a whole number from 1 to 1000000000000, got 0"),
+        ({"epochs": 10**12}, "curve must have a number for each of 1000000000000 validations, got 100"),
+        ({"device": ""}, "it must have device, a name, got ''"),
+        ({"data": 5}, "it must have data, a name, got 5"),
+        ({"study": ""}, "it must have study, a name, got ''"),
+        ({"study": 5}, "it must have study, a name, got 5"),
+        ({"study": ["volumes"]}, "it must have study, a name, got ['volumes']"),
         ({"curve": None}, "it must have curve, a list of numbers, got none"),
         ({"curve": [0.1]}, "curve must have a number for each of 100 validations, got 1"),
         (
@@ -215,12 +225,13 @@ def one():
         ({"box_curve": 5}, "it must have box_curve, a list of numbers, got 5"),
         ({"test_accuracy": None}, "it must have test_accuracy, a number, got none"),
         ({"test_accuracy": float("nan")}, "it must have test_accuracy, a number, got nan"),
+        ({"test_accuracy": True}, "it must have test_accuracy, a number, got True"),
+        ({"test_accuracy": 10**400}, "it must have test_accuracy, a number, got 1000000"),
         ({"encoding": {"name": "axial"}}, "what the study calls none, and name is 'axial' and not 'none'"),
         ({"study": "volumes"}, "no part is named 'main'"),
         ({"study": "equivariance", "name": "mrope"}, "no encoding of this study is named 'mrope'"),
         ({"study": "equivarience"}, "no study is named 'equivarience' (did you mean 'equivariance'?)"),
-        ({"settings": {}}, "validation must be float, got None"),
-        ({"settings": {"colour": "red"}}, "no setting is named colour"),
+        ({"settings": {}}, "its settings must have validation, as each run has it, got none"),
     ],
 )
 def test_what_is_no_line_is_refused(one, tmp_path, monkeypatch, capsys, changes, told):
@@ -245,7 +256,9 @@ PARTS_OF_CHAIN = NAMED["mixed-ape"]["encoding"]["parts"]
         ("axial", {"settings": {"span": None}}, "what the study calls axial, and scale is 0.857"),
         ("mixed-ape", {"encoding": {"parts": PARTS_OF_CHAIN[::-1]}}, "what the study calls mixed-ape, and parts is [{"),
         ("axial", {"encoding": {"colour": 1}}, "no option of axial is named 'colour'"),
-        ("axial", {"encoding": {"head_dim": "wide"}}, "head_dim must be a positive integer, got 'wide'"),
+        ("axial", {"encoding": {"head_dim": "wide"}}, "its encoding must have head_dim, a whole number from 1 to 1024"),
+        ("axial", {"encoding": {"base": 10**400}}, "line 1 of lines.jsonl must be of a run of a study: int too large"),
+        ("learned-ape", {"encoding": {"size": [10**10, 10**10]}}, "line 1 of lines.jsonl must be of a run of a study"),
     ],
 )
 def test_an_encoding_that_is_not_the_study_s_is_refused(tmp_path, monkeypatch, capsys, name, changes, told):
@@ -256,9 +269,48 @@ def test_an_encoding_that_is_not_the_study_s_is_refused(tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"colour": "red"}, "no setting is named colour"),
+        ({"seed": 5, "start": "runs/first"}, "its settings must not have seed, start, which lines say elsewhere or not"),
+        ({"patch": None}, "its settings must have patch, as each run has it, got None"),
+        ({"learning_rate": 10**400}, "learning_rate must be float, got 1000000"),
+    ],
+)
+def test_settings_that_no_line_has_are_refused(one, tmp_path, monkeypatch, capsys, changes, told):
+    monkeypatch.chdir(tmp_path)
+    refused(json.dumps(one | {"settings": one["settings"] | changes}), told, capsys)
+
+
+def test_a_study_that_is_null_is_refused(one, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    refused(json.dumps(one | {"study": None}), "it must have study, a name, got None", capsys)
+
+
+def test_curves_of_boxes_are_as_long_as_those_of_masks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = load(RESULTS / "pedestrians" / "masks.jsonl")[0] | {"box_curve": [0.1]}
+    refused(json.dumps(line), "box_curve must have a number for each of 20 validations, got 1", capsys)
+
+
+def test_epochs_without_a_validation_are_not_counted_one_by_one(one, tmp_path):
+    rare = one | {"epochs": 10**12, "curve": [0.5], "settings": one["settings"] | {"every": 10**12}}
+    (tmp_path / "lines.jsonl").write_text(json.dumps(rare))
+    (run,) = unfolded(tmp_path / "lines.jsonl", tmp_path)
+    assert run.metrics() == [{"step": one["step"], "epoch": 10**12, "validation_accuracy": 0.5}]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    refused(b"\xff\xfe{}", "lines.jsonl must be text in UTF-8, got other bytes", capsys)
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("{", "line 1 of lines.jsonl must be JSON"),
+        (5000 * "9", "line 1 of lines.jsonl must be JSON"),
+        (100_000 * "[", "line 1 of lines.jsonl must be JSON"),
         ("[1]", "it must be an object, got [1]"),
         ("", "no run is at lines.jsonl: a run is a folder with a config.json, or a line in a file of a study, .jsonl"),
     ],
@@ -270,7 +322,7 @@ def test_what_is_no_file_of_lines_is_refused(tmp_path, monkeypatch, capsys, text
 
 def refused(text, told, capsys):
     """Whether a file with this text is, in these words, and leaves nothing behind."""
-    Path("lines.jsonl").write_text(text)
+    Path("lines.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
     assert main(["report", "lines.jsonl"]) == 2
     assert told in " ".join(capsys.readouterr().err.split())
     assert not Path("out").exists()

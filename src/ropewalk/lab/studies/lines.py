@@ -89,12 +89,19 @@ def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
 def load(path: Path) -> list[dict[str, Any]]:
     """The lines of a part."""
     found: list[dict[str, Any]] = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for number, text in enumerate(_text(path).splitlines(), 1):
         try:
             found.append(json.loads(text))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number} of {path} must be JSON: {error}") from error
     return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8, got other bytes: {error}") from error
 
 
 def _of(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """Whose a line is: the study that it is of, and all settings of its run, of which lines leave out what the study says."""
 
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,27 +13,44 @@ from ropewalk.lab.building import stretch_of
 from ropewalk.lab.choose import known
 from ropewalk.lab.comparing.entries import SHAPE
 from ropewalk.lab.config import Config
-from ropewalk.lab.rules import NAME, WHOLE, Rule, broken, numbers
+from ropewalk.lab.rules import NAME, Rule, between, broken, numbers
 from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.lines import data_of, settings, told
+from ropewalk.lab.studies.lines import ELSEWHERE, data_of, settings, told
 from ropewalk.lab.studies.study import Study
 
 Line = dict[str, Any]
 
 _OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 _NUMBERS = Rule("a list of numbers", numbers)
+_NAMED = NAME._replace(default="the study's")
+_MOST = 10**12
 WANTED = {
-    "part": NAME, "name": NAME, "encoding": _OBJECT, "seed": WHOLE, "epochs": WHOLE, "step": WHOLE, "curve": _NUMBERS,
-    "box_curve": _NUMBERS._replace(default=[]), "probes": _OBJECT, "device": NAME, "torch": NAME, "settings": _OBJECT,
-    "data": NAME._replace(default="the study's"),
+    "study": _NAMED, "part": NAME, "name": NAME, "encoding": _OBJECT, "data": _NAMED, "seed": between(0, _MOST),
+    "epochs": between(1, _MOST), "step": between(0, _MOST), "curve": _NUMBERS, "box_curve": _NUMBERS._replace(default=[]),
+    "probes": _OBJECT, "device": NAME, "torch": NAME, "settings": _OBJECT,
 }  # fmt: skip
 """What a line must have, beside what its run came to."""
+_SHAPE = dict.fromkeys(("head_dim", "heads", "axes"), between(1, 1024))
+_SETTINGS = {
+    name: Rule("as each run has it", lambda value: value is not None)
+    for name, hint in typing.get_type_hints(Config).items()
+    if name not in ELSEWHERE and type(None) not in typing.get_args(hint)
+}
+"""What its settings must have: those that are never none."""
 
 
-def check(line: Any, rules: Mapping[str, Rule] = WANTED) -> None:
+def check(line: Any) -> None:
     """Refuse what is no line."""
-    if fault := broken(line, rules):
-        raise ValueError(f"it {fault}")
+    must(line, WANTED)
+    must(line["settings"], _SETTINGS, "its settings")
+    if strange := [name for name in told(line["settings"]) if name in ELSEWHERE]:
+        raise ValueError(f"its settings must not have {', '.join(strange)}, which lines say elsewhere or not at all")
+
+
+def must(entry: Any, rules: Mapping[str, Rule], what: str = "it") -> None:
+    """Refuse what breaks a rule."""
+    if fault := broken(entry, rules):
+        raise ValueError(f"{what} {fault}")
 
 
 def study_of(line: Line) -> Study:
@@ -77,6 +95,7 @@ def check_encoding(line: Line, config: Config) -> None:
     said, wanted = line["encoding"], f"its encoding must be what the study calls {line['name']}, and"
     if said.get("name") != config.encoding:
         raise ValueError(f"{wanted} name is {said.get('name')!r} and not {config.encoding!r}")
+    must(said, _SHAPE, "its encoding")
     shape = {name: said[name] for name in SHAPE if name in said}
     own, came = _options({"name": config.encoding, **shape, **config.options}, config), _options(said, config)
     if differing := [name for name in own if came[name] != own[name]]:
