@@ -20,12 +20,13 @@ from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
 from ropewalk.lab.report.commands import again, command
 from ropewalk.lab.report.conclusions import conclude
+from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import groups_of
 from ropewalk.lab.report.rows import rows_of
-from ropewalk.lab.report.sections import lined
+from ropewalk.lab.report.sections import figure, lined
 from ropewalk.lab.report.series import distance, frequencies, lines_of, of_mode, rho, thinned
 from ropewalk.lab.report.settings import AREAS
-from ropewalk.lab.report.styles import DARK, LIGHT, PALETTE, PLAIN, styles_of
+from ropewalk.lab.report.styles import DARK, DASHES, LIGHT, PALETTE, PLAIN, styles_of
 from ropewalk.lab.report.words import percent, points
 from ropewalk.lab.store import Run, write
 from ropewalk.lab.studying import settings
@@ -242,6 +243,13 @@ def test_legends_tell_encodings_of_one_colour_apart():
     assert "stroke-dasharray='2 3'" in again
     assert "stroke-dasharray='6 3'" in drawn["none"]
     assert len(set(drawn.values())) == len(drawn)
+
+
+def test_legends_of_figures_show_the_line_of_each_encoding():
+    labels = [f"e{i:02}" for i in range(2 * len(PALETTE) + 1)]
+    drawn = str(figure(Shown("learning", "", "", [], [*labels, "none"]), styles_of([*labels, "none"], "none"), ""))
+    assert drawn.count("class='key lined'") == len(labels) + 1
+    assert set(re.findall(r"stroke-dasharray='([^']+)'", drawn)) == set(DASHES.values())
 
 
 def test_pngs_are_pictures(whole):
@@ -551,6 +559,20 @@ def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns
     assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
     assert "Over the epochs, the mean loss of the steps of each. Thick" in page.text
     assert "Times are of the machine as it was: whatever else ran there made them longer." in page.text
+
+
+def test_metrics_without_numbers_are_no_curves(tmp_path, no_patterns):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    run.log(step=5, epoch=1, loss=math.nan, validation_accuracy=None)
+    assert "No run has metrics: there are no learning curves." in read(report([run], tmp_path / "out")).text
+
+
+@pytest.mark.parametrize(("probes", "told"), [(probed(0.5), True), (probed(0.5) | {"cost": []}, False)])
+def test_times_of_inference_alone_are_those_of_the_machine_as_it_was(tmp_path, no_patterns, probes, told):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False, probes=probes, seconds=None)
+    page = read(report([run], tmp_path / "out"))
+    assert "Training, s" not in page.text
+    assert ("Times are of the machine as it was" in page.text) == told
 
 
 def test_weights_that_cannot_be_read_are_told(tmp_path):

@@ -1,6 +1,7 @@
 """Lines of a study are runs again: the report of them is that of the folders, but for what lines do not hold."""
 
 import json
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -68,15 +69,16 @@ def validations(run):
     return [{name: value for name, value in record.items() if name not in left_out} for record in run.metrics()]
 
 
-def bared(run):
-    """A run without what lines do not hold."""
+def bared(run, runs):
+    """A copy of a run among these, without what lines do not hold."""
+    run = Run.at(Path(shutil.copytree(run.path, runs / run.path.name)))
     records = "".join(json.dumps(record) + "\n" for record in validations(run))
     (run.path / "metrics.jsonl").write_text(records)
     probes = json.loads((run.path / "probes.json").read_text())
     write(run.path / "probes.json", {name: rows for name, rows in probes.items() if name not in ("refused", "cost")})
     write(run.path / "result.json", timeless(run.result()))
     write(run.path / "environment.json", json.loads((run.path / "environment.json").read_text()) | {"restored": True})
-    (run.path / "checkpoint.safetensors").unlink(missing_ok=True)
+    (run.path / "checkpoint.safetensors").unlink()
     return run
 
 
@@ -128,11 +130,46 @@ def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
     assert not list(scratch.iterdir())
     assert "runs of the same encoding, 3 epochs of digits" in page
     assert "Made by ropewalk from lines of a study alone." in page
+    assert "These runs are restored from lines of a study." in page
+    assert "There is no checkpoint" not in page
     assert "No run that is done says what it cost." in page
     assert "Times are of the machine" not in page
-    report([bared(run) for run in originals(made)], tmp_path / "own", question="Which?")
+    report([bared(run, tmp_path / "runs") for run in originals(made)], tmp_path / "own", question="Which?")
     assert page == (tmp_path / "own" / "report.html").read_text()
     assert (tmp_path / "one" / "report.csv").read_text() == (tmp_path / "own" / "report.csv").read_text()
+
+
+@pytest.mark.parametrize("place", ["a", "z"])
+def test_of_a_run_s_folder_and_its_line_the_folder_counts(made, place):
+    """Wherever both lie, and in whatever order they come."""
+    folders = [Run.at(made / run.path) for run in originals(made)]
+    restored = unfolded(made / "out" / "second.jsonl", made / place)
+    for runs in (folders + restored, restored + folders):
+        (group,) = groups_of(runs)
+        assert (len(group.runs), group.twice) == (4, 4)
+        assert not any(found.restored for found in group.runs)
+
+
+def test_a_line_counts_before_a_folder_that_is_not_done(made, tmp_path):
+    own = originals(made)[0]
+    begun = Run.at(Path(shutil.copytree(own.path, tmp_path / "runs" / own.path.name)))
+    (begun.path / "result.json").unlink()
+    (group,) = groups_of([begun, unfolded(made / "out" / "second.jsonl", tmp_path)[0]])
+    assert [found.restored for found in group.runs] == [True]
+
+
+def test_a_page_of_lines_and_folders_says_which_it_has(made, tmp_path):
+    folders = [Run.at(made / run.path) for run in originals(made)]
+    restored = unfolded(made / "out" / "second.jsonl", tmp_path / "scratch")
+    for count, told in ((1, "1 of these runs is"), (3, "3 of these runs are")):
+        page = report(restored[:count] + folders[count:], tmp_path / told).read_text()
+        assert f"{told} restored from lines of a study. First weights, names of folders, and data" in page
+        assert "times and memory are left out, since lines do not say what else ran there." in page
+        assert "Made by ropewalk from the folders of runs and lines of a study alone." in page
+        assert "There is no checkpoint" not in page
+    page = report(folders, tmp_path / "folders").read_text()
+    assert "restored" not in page
+    assert "Made by ropewalk from the folders of runs alone." in page
 
 
 def test_files_of_lines_are_reported_together(made, tmp_path, capsys):
@@ -176,11 +213,12 @@ def test_parts_of_one_name_are_told_apart_by_their_settings(tmp_path):
     assert [run.config.data for run in unfolded(path, tmp_path)] == [STUDIES["volumes"].base.data, "cifar100"]
 
 
-PARTS = {part for study in STUDIES.values() for part in study.parts}
+OF_NO_PART = ("cudnn",)
+"""Runs that were made twice, for the kernel of attention."""
 
 
 @pytest.mark.parametrize(
-    "path", sorted(path for path in RESULTS.glob("*/*.jsonl") if path.stem in PARTS), ids=lambda path: path.stem
+    "path", sorted(path for path in RESULTS.glob("*/*.jsonl") if path.stem not in OF_NO_PART), ids=lambda path: path.stem
 )
 def test_settings_of_results_are_those_of_their_parts(path, tmp_path):
     for run, line in zip(unfolded(path, tmp_path), load(path), strict=True):

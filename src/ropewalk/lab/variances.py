@@ -13,7 +13,7 @@ SHARE = 0.99
 
 
 def critical(count: int, size: int, share: float = SHARE) -> float:
-    """What the largest of `count` equal variances, of `size` values each, has of their sum at most, in this share of draws."""
+    """What the largest of `count` equal variances of `size` values has of their sum at most, in this share of cases."""
     own, others, low, high = size - 1, (count - 1) * (size - 1), 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
