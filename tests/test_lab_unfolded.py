@@ -366,6 +366,30 @@ def refused(text, told, capsys):
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        (["nosuch.jsonl"], "a file of lines must be there, and there is no nosuch.jsonl"),
+        (["runs"], "runs holds lines and no run: give the .jsonl files themselves, got their folder"),
+        (["runs/main.jsonl", "runs"], "runs holds lines and no run: give the .jsonl files themselves"),
+    ],
+)
+def test_lines_that_are_not_there_and_folders_of_lines_are_refused(tmp_path, monkeypatch, capsys, paths, told):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/main.jsonl").write_text((RESULTS / "volumes" / "whole.jsonl").read_text())
+    assert main(["report", *paths]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_of_runs_may_hold_lines_and_be_named_like_them(made, tmp_path):
+    runs = tmp_path / "runs.jsonl"
+    shutil.copytree(originals(made)[0].path, runs / originals(made)[0].path.name)
+    (runs / "main.jsonl").touch()
+    assert main(["report", str(runs), "--out", str(tmp_path / "out")]) == 0
+    assert ", 1 run, all done." in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_lines_are_not_probed(capsys):
     assert main(["evaluate", str(RESULTS / "volumes" / "whole.jsonl")]) == 2
     said = " ".join(capsys.readouterr().err.split())
