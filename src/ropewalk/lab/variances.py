@@ -26,7 +26,7 @@ def _beyond(x: float, own: int, others: int) -> float:
 
     That of one square is Student's, that of two is a power; each two more add a term (Abramowitz and Stegun 26.5.16).
     """
-    a, b = (1 - own % 2 / 2), others / 2
+    a, b = 1 - own % 2 / 2, others / 2
     beyond = (1 - x) ** b if a == 1 else 1 - within(math.sqrt(others * x / (1 - x)), others)
     while a < own / 2:
         beyond += x**a * (1 - x) ** b * math.exp(math.lgamma(a + b) - math.lgamma(a + 1) - math.lgamma(b))

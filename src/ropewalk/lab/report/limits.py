@@ -73,7 +73,7 @@ def _unsteady(done: Sequence[Row]) -> list[str]:
     counts = [len(row.done) for row in done]
     seeds = max(counts, key=lambda count: (count > 1, counts.count(count), count))
     found = {row.label: _variance(row) for row in done if len(row.done) == seeds > 1}
-    most, total = max(found, key=found.__getitem__, default=""), math.fsum(found.values())
+    most, total = max(found, key=found.__getitem__), math.fsum(found.values())
     if len(found) < 2 or not found[most] > (limit := critical(len(found), seeds)) * total:
         return []
     chance = f"more than equal ones would have by chance in 99 of 100 comparisons ({100 * limit:.0f} %)"

@@ -31,6 +31,7 @@ WANTED = {
 }  # fmt: skip
 """What a line must have, beside what its run came to."""
 _SHAPE = dict.fromkeys(("head_dim", "heads", "axes"), between(1, 1024))
+"""Of what is built to be compared."""
 _SETTINGS = {
     name: Rule("as each run has it", lambda value: value is not None)
     for name, hint in typing.get_type_hints(Config).items()
