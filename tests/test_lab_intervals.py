@@ -8,12 +8,42 @@ import pytest
 from scipy import stats
 
 from ropewalk.lab.intervals import differences, means, quantile
+from ropewalk.lab.variances import critical
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 15, 40, 301])
 def test_quantiles_are_student_s(freedom):
     assert quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
     assert quantile(freedom, 0.5) == pytest.approx(stats.t.ppf(0.75, freedom), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "at_1", "at_5"),
+    [
+        (2, 3, 0.9950, 0.9750),
+        (4, 3, 0.8643, 0.7679),
+        (10, 3, 0.5358, 0.4450),
+        (12, 3, 0.4751, 0.3924),
+        (3, 2, 0.9933, 0.9669),
+        (5, 4, 0.6957, 0.5981),
+    ],
+)
+def test_the_largest_of_equal_variances_has_what_cochran_s_table_has(count, size, at_1, at_5):
+    assert critical(count, size) == pytest.approx(at_1, abs=6e-5)
+    assert critical(count, size, 0.95) == pytest.approx(at_5, abs=6e-5)
+
+
+@pytest.mark.parametrize("size", range(2, 12))
+@pytest.mark.parametrize("count", [2, 3, 11, 40])
+def test_the_largest_of_equal_variances_follows_from_the_quantile_of_f(count, size):
+    quantile_of_f = stats.f.isf(0.01 / count, size - 1, (count - 1) * (size - 1))
+    assert critical(count, size) == pytest.approx(1 / (1 + (count - 1) / quantile_of_f), rel=1e-9)
+
+
+def test_equal_variances_are_rarely_told_apart():
+    drawn = np.random.default_rng(0).normal(size=(40_000, 4, 3)).var(-1, ddof=1)
+    told = (drawn.max(-1) > critical(4, 3) * drawn.sum(-1)).mean()
+    assert told == pytest.approx(0.01, abs=0.002)
 
 
 def test_one_encoding_has_the_usual_interval():

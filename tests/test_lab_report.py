@@ -20,12 +20,13 @@ from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import report
 from ropewalk.lab.report.commands import again, command
 from ropewalk.lab.report.conclusions import conclude
+from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import groups_of
 from ropewalk.lab.report.rows import rows_of
-from ropewalk.lab.report.sections import lined
+from ropewalk.lab.report.sections import figure, lined
 from ropewalk.lab.report.series import distance, frequencies, lines_of, of_mode, rho, thinned
 from ropewalk.lab.report.settings import AREAS
-from ropewalk.lab.report.styles import DARK, LIGHT, PALETTE, PLAIN, styles_of
+from ropewalk.lab.report.styles import DARK, DASHES, LIGHT, PALETTE, PLAIN, styles_of
 from ropewalk.lab.report.words import percent, points
 from ropewalk.lab.store import Run, write
 from ropewalk.lab.studying import settings
@@ -244,6 +245,13 @@ def test_legends_tell_encodings_of_one_colour_apart():
     assert len(set(drawn.values())) == len(drawn)
 
 
+def test_legends_of_figures_show_the_line_of_each_encoding():
+    labels = [f"e{i:02}" for i in range(2 * len(PALETTE) + 1)]
+    drawn = str(figure(Shown("learning", "", "", [], [*labels, "none"]), styles_of([*labels, "none"], "none"), ""))
+    assert drawn.count("class='key lined'") == len(labels) + 1
+    assert set(re.findall(r"stroke-dasharray='([^']+)'", drawn)) == set(DASHES.values())
+
+
 def test_pngs_are_pictures(whole):
     _, out, _ = whole
     for path in (out / "figures").glob("*.png"):
@@ -364,14 +372,37 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
     assert "digits, which is small (1,797 images" in left
 
 
-def test_an_encoding_with_most_of_the_variance_is_told(tmp_path):
-    """By hand: variances of 3, 1, 1 and 0 squares of a point."""
-    values = {"none": (0.50, 0.50, 0.53), "mixed": (0.60, 0.61, 0.62), "axial": (0.50, 0.51, 0.52), "sincos": (0.4,) * 3}
-    scores = {name: dict(enumerate(each)) for name, each in values.items()}
-    told = "none has 60 % of the sum of their variances: its own interval is too short"
-    assert told in concluded(scores, tmp_path / "one")[1]
-    scores["sincos"] = scores["none"]
-    assert "of the sum of their variances" not in concluded(scores, tmp_path / "two")[1]
+UNSTEADY = "of the sum of their variances"
+
+
+def spread(*widths):
+    """Scores of three seeds; variances are squares of these widths, in points."""
+    names = ("none", "mixed", "axial", "sincos", "golden")
+    return {name: {0: 0.5 - w / 100, 1: 0.5, 2: 0.5 + w / 100} for name, w in zip(names, widths, strict=False)}
+
+
+def test_an_encoding_with_more_of_the_variance_than_chance_gives_is_told(tmp_path):
+    """By the table of Cochran's C: of four variances of three values each, the largest has 86.4 % of their sum at 1 %."""
+    told = concluded(spread(5, 1, 1, 1), tmp_path / "one")[1]
+    chance = "more than equal ones would have by chance in 99 of 100 comparisons (86 %): its own interval is too short"
+    assert f"Of 4 encodings with 3 seeds each, none has 89 % {UNSTEADY}, {chance}" in told
+    assert UNSTEADY not in concluded(spread(4, 1, 1, 1), tmp_path / "two")[1]  # 84 %
+    assert UNSTEADY not in concluded({"none": {0: 0.3, 1: 0.7}, "mixed": {0: 0.5}}, tmp_path / "three")[1]
+    assert UNSTEADY not in concluded(spread(0, 0, 0, 0), tmp_path / "four")[1]
+
+
+def test_variances_of_the_seeds_that_most_have_are_compared(tmp_path):
+    """One that is alone with its number of seeds has no like."""
+    scores = spread(5, 1, 1, 1, 9)
+    assert "none has 89 %" not in concluded(scores, tmp_path / "one")[1]
+    for seeds, number in (({0: 0.3, 1: 0.7}, "two"), ({0: 0.3, 1: 0.7, 2: 0.1, 3: 0.9}, "four"), ({0: 0.5}, "alone")):
+        scores["golden"] = seeds
+        assert f"Of 4 encodings with 3 seeds each, none has 89 % {UNSTEADY}" in concluded(scores, tmp_path / number)[1]
+
+
+def test_most_have_one_seed_and_others_are_compared_still(tmp_path):
+    scores = {name: {0: 0.5} for name in ("liere", "uniform", "alibi", "golden", "spherical")} | spread(5, 1, 1, 1)
+    assert f"Of 4 encodings with 3 seeds each, none has 89 % {UNSTEADY}" in concluded(scores, tmp_path)[1]
 
 
 def test_noise_is_not_concluded(tmp_path):
@@ -528,6 +559,20 @@ def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns
     assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
     assert "Over the epochs, the mean loss of the steps of each. Thick" in page.text
     assert "Times are of the machine as it was: whatever else ran there made them longer." in page.text
+
+
+def test_metrics_without_numbers_are_no_curves(tmp_path, no_patterns):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
+    run.log(step=5, epoch=1, loss=math.nan, validation_accuracy=None)
+    assert "No run has metrics: there are no learning curves." in read(report([run], tmp_path / "out")).text
+
+
+@pytest.mark.parametrize(("probes", "told"), [(probed(0.5), True), (probed(0.5) | {"cost": []}, False)])
+def test_times_of_inference_alone_are_those_of_the_machine_as_it_was(tmp_path, no_patterns, probes, told):
+    run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False, probes=probes, seconds=None)
+    page = read(report([run], tmp_path / "out"))
+    assert "Training, s" not in page.text
+    assert ("Times are of the machine as it was" in page.text) == told
 
 
 def test_weights_that_cannot_be_read_are_told(tmp_path):

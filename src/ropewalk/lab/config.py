@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ropewalk import factory
+from ropewalk.lab.rules import finite
 
 ELSEWHERE = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
@@ -194,7 +195,12 @@ class Config:
 
     def judges(self, epoch: int) -> bool:
         """Whether there is a validation after this epoch, counted from one."""
-        return epoch % self.every == 0 or epoch == self.epochs
+        return epoch in self.early or epoch == self.epochs
+
+    @property
+    def early(self) -> range:
+        """Epochs before the last one after which there is a validation."""
+        return range(self.every, self.epochs, self.every)
 
     @property
     def begins(self) -> Path | None:
@@ -233,6 +239,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(each, inside[0]) for each in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, float) or finite(value)
     plain = origin or hint
     return isinstance(value, plain) and (plain is bool or not isinstance(value, bool))

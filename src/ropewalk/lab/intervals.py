@@ -88,11 +88,11 @@ def quantile(freedom: int, share: float = SHARE) -> float:
     low, high = 0.0, 1e3
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < share else (low, middle)
+        low, high = (middle, high) if within(middle, freedom) < share else (low, middle)
     return high
 
 
-def _within(t: float, freedom: int) -> float:
+def within(t: float, freedom: int) -> float:
     """The probability of |T| < t, from its closed form for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     cos, sin = math.cos(angle), math.sin(angle)

@@ -1,7 +1,7 @@
 """What entries of files must be, in words and as tests."""
 
-import math
 import reprlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ def broken(entry: Any, rules: Mapping[str, Rule]) -> str | None:
 
 def finite(value: Any) -> bool:
     """Whether it is a number that can be averaged."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def numbers(value: Any) -> bool:
@@ -37,6 +37,11 @@ def numbers(value: Any) -> bool:
 def whole(value: Any) -> bool:
     """Whether it is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def between(least: int, most: int) -> Rule:
+    """Of a whole number that is neither less nor more."""
+    return Rule(f"a whole number from {least} to {most}", lambda value: whole(value) and least <= value <= most)
 
 
 def name(value: Any) -> bool:

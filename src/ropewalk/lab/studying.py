@@ -206,28 +206,42 @@ def report(runs: Sequence["Run"], out: Path, console: "Console", *, question: st
 def found(paths: Sequence[Path], scratch: Path | None = None) -> list["Run"]:
     """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
     lines of a study, too."""
-    from ropewalk.lab.compare import Comparison
     from ropewalk.lab.endings import ending
-    from ropewalk.lab.store import Run
-    from ropewalk.lab.studies.unfolded import unfolded
 
-    runs: list[Run] = []
-    for number, path in enumerate(paths):
-        with ending():
-            if path.suffix == ".jsonl" and path.is_file():
-                if scratch is None:
-                    raise Refusal(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
-                runs += unfolded(path, scratch / f"{number:05}")
-            elif path.is_file():
-                runs += Comparison.at(path).found()
-            elif (path / "config.json").is_file():
-                runs.append(Run.at(path))
-            else:
-                runs += _inside(path)
+    with ending():
+        runs = [run for i, path in enumerate(paths) for run in _at(path, scratch and scratch / f"{i:05}")]
     if not runs:
         also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
         raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
     return runs
+
+
+def _at(path: Path, scratch: Path | None) -> list["Run"]:
+    """The runs at one place."""
+    from ropewalk.lab.compare import Comparison
+    from ropewalk.lab.store import Run
+
+    if path.suffix == ".jsonl" and not path.is_dir():
+        return _lines(path, scratch)
+    if path.is_file():
+        return Comparison.at(path).found()
+    if (path / "config.json").is_file():
+        return [Run.at(path)]
+    runs = _inside(path)
+    if scratch is not None and not runs and any(path.glob("*.jsonl")):
+        raise Refusal(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
+    return runs
+
+
+def _lines(path: Path, scratch: Path | None) -> list["Run"]:
+    """The runs of lines, in this folder."""
+    from ropewalk.lab.studies.unfolded import unfolded
+
+    if not path.is_file():
+        raise Refusal(f"a file of lines must be there, and there is no {path}")
+    if scratch is None:
+        raise Refusal(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
+    return unfolded(path, scratch)
 
 
 def _inside(folder: Path) -> list["Run"]:

@@ -29,7 +29,7 @@ def attention(of: Sources) -> Shown | str:
             except (ValueError, RuntimeError, OSError) as error:
                 if (found.run.path / "checkpoint.safetensors").is_file():
                     refused.append(f"{label}: {found.nameless(error)}.")
-                else:
+                elif not found.restored:
                     bare.append(label)
     refused += [f"There is no checkpoint.safetensors of {listed(bare)}."] if bare else []
     if not shown:

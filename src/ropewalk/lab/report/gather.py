@@ -17,7 +17,10 @@ from ropewalk.lab.store import Run
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs that share their settings, by label and seed, and how many were left out because they were there already."""
+    """Runs that share their settings, by label and seed, and how many were left out because they were there already.
+
+    Of one run that was given twice, what is done comes first, and what its own folder says before what a line does.
+    """
 
     settings: dict[str, Any]
     found: dict[str, dict[int, Found]]
@@ -67,7 +70,7 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
 
 def _group(members: Sequence[Found]) -> Group:
     found: dict[str, dict[int, Found]] = {}
-    for each in sorted(members, key=lambda each: each.score is None):
+    for each in sorted(members, key=lambda each: (each.score is None, each.restored)):
         found.setdefault(label_of(each.run.config), {}).setdefault(each.run.config.seed, each)
     ordered = {label: dict(sorted(found[label].items())) for label in sorted(found)}
     runs = [each.run for each in members]

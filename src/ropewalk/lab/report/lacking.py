@@ -1,12 +1,21 @@
 """What a page does not have, and why: what could not be measured or read, and what was not written down."""
 
+from collections.abc import Sequence
+
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.words import counted, listed
 
-RESTORED = (
-    "These runs are restored from lines of a study. Data, first weights and names of folders are as the study has them now; "
-    "times, weights, pictures, losses of training and what probes refused are not in lines."
+LEFT_OUT = (
+    "First weights, names of folders, and data that a line does not name are as the study has them now. Weights, pictures, "
+    "losses of training and what probes refused are not in lines; times and memory are left out, since lines do not say "
+    "what else ran there."
 )
+
+
+def source(groups: Sequence[Group]) -> str:
+    """What runs were read from: folders, lines, or both."""
+    names = {True: "lines of a study", False: "the folders of runs"}
+    return listed([names[each] for each in sorted({found.restored for group in groups for found in group.runs})])
 
 
 def lacking(group: Group) -> list[str]:
@@ -15,8 +24,11 @@ def lacking(group: Group) -> list[str]:
 
 
 def restored(group: Group) -> list[str]:
-    """What lines do not hold, where runs are restored from them."""
-    return [RESTORED] if any(found.environment.get("restored") for found in group.runs) else []
+    """How many runs are restored from lines, if any, and what they lack."""
+    count = sum(found.restored for found in group.runs)
+    few = f"{count} of these runs {'is' if count == 1 else 'are'}"
+    these = "These runs are" if count == len(group.runs) else few
+    return [f"{these} restored from lines of a study. {LEFT_OUT}"] if count else []
 
 
 def _refused(group: Group) -> list[str]:

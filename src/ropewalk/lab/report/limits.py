@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ropewalk.lab.report.gather import Group
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.words import amount, counted, listed
+from ropewalk.lab.variances import critical
 
 SMALL = {
     "digits": "1,797 images of 8 × 8 pixels",
@@ -67,13 +68,21 @@ def _seeds(done: Sequence[Row]) -> list[str]:
 
 
 def _unsteady(done: Sequence[Row]) -> list[str]:
-    """An encoding that has most of the variance that is pooled over all."""
-    scores = {row.label: [found.score for found in row.runs.values() if found.score is not None] for row in done}
-    found = {label: statistics.variance(each) for label, each in scores.items() if len(each) > 1}
-    most = max(found, key=found.__getitem__, default="")
-    if len(found) < 4 or not found[most] > (total := math.fsum(found.values())) / 2:
+    """An encoding that has more of the variance than chance would give it, among those of the number of seeds that most
+    have, or the larger of such numbers."""
+    counts = [len(row.done) for row in done]
+    seeds = max(counts, key=lambda count: (count > 1, counts.count(count), count))
+    found = {row.label: _variance(row) for row in done if len(row.done) == seeds > 1}
+    most, total = max(found, key=found.__getitem__), math.fsum(found.values())
+    if len(found) < 2 or not found[most] > (limit := critical(len(found), seeds)) * total:
         return []
-    return [f"{most} has {100 * found[most] / total:.0f} % of the sum of their variances: {UNSTEADY}"]
+    chance = f"more than equal ones would have by chance in 99 of 100 comparisons ({100 * limit:.0f} %)"
+    share = f"{most} has {100 * found[most] / total:.0f} % of the sum of their variances"
+    return [f"Of {len(found)} encodings with {seeds} seeds each, {share}, {chance}: {UNSTEADY}"]
+
+
+def _variance(row: Row) -> float:
+    return statistics.variance(found.score for found in row.runs.values() if found.score is not None)
 
 
 def _several(done: Sequence[Row]) -> list[str]:

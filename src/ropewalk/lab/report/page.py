@@ -9,7 +9,7 @@ from ropewalk.lab.report.conclusions import Conclusions
 from ropewalk.lab.report.elements import Html, bullets, joined, table, tag
 from ropewalk.lab.report.figures import Shown
 from ropewalk.lab.report.gather import Group
-from ropewalk.lab.report.lacking import lacking, restored
+from ropewalk.lab.report.lacking import lacking, source
 from ropewalk.lab.report.panels import Styles
 from ropewalk.lab.report.rows import Row
 from ropewalk.lab.report.style import CSS
@@ -42,13 +42,9 @@ def page(chapters: Sequence[Chapter], styles: Styles, *, question: str, baseline
     body = [
         tag("header", tag("h1", title), tag("p", lead(chapters), class_="lead"), *_short(chapters), _nav(chapters)),
         tag("main", *_apart(chapters), *(_chapter(each, styles, baseline, len(chapters)) for each in chapters)),
-        tag("footer", f"Made by ropewalk from {_source(chapters)} alone."),
+        tag("footer", f"Made by ropewalk from {source([each.group for each in chapters])} alone."),
     ]
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
-
-
-def _source(chapters: Sequence[Chapter]) -> str:
-    return "lines of a study" if any(restored(each.group) for each in chapters) else "the folders of the runs"
 
 
 def lead(chapters: Sequence[Chapter]) -> str:
@@ -140,8 +136,9 @@ def note(metric: Metric) -> str:
 
 BUSY = " Times are of the machine as it was: whatever else ran there made them longer."
 AGAIN = (
-    "Equal settings make equal runs, as far as machines round alike. Where data lie, with how many workers they are read "
-    "and how often a state is kept are left out: they change no result."
+    "On a CPU equal settings make equal runs, as far as machines round alike; on a GPU runs of one seed may end some tenths "
+    "of a point apart. Where data lie, with how many workers they are read and how often a state is kept are left out: they "
+    "change no result."
 )
 PROBED = {
     ACCURACY: "Accuracies from here on are of the validation set, which training does not see, unless called test accuracy.",

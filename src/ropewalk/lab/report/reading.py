@@ -29,6 +29,11 @@ class Found:
         """What it is judged by, on the test set, once the run is done."""
         return self.result.get(f"test_{metric_of(self.run.config.document()).key}")
 
+    @property
+    def restored(self) -> bool:
+        """Whether its folder was made from a line of a study."""
+        return self.environment.get("restored") is True
+
     def nameless(self, error: Exception) -> str:
         """What is wrong, without saying where the runs lie."""
         return _nameless(self.run, error)

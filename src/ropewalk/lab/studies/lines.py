@@ -2,8 +2,8 @@
 
     {"study": "equivariance", "part": "main", "name": "liere-8", "encoding": {"name": "liere", …}, "seed": 0, …}
 
-A line has the whole config of the encoding as it was trained, the result of the run, what each of its validations came to,
-and what probes found. Weights stay with the run.
+A line has the whole config of the encoding as it was trained, the name of the data, the result of the run, what each of its
+validations came to, and what probes found. Weights stay with the run.
 """
 
 import fcntl
@@ -20,6 +20,8 @@ from ropewalk.lab.studies.study import Study
 from ropewalk.lab.weights import of_run
 
 DIGITS = 5
+ELSEWHERE = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint", "start")
+"""Settings that a line says elsewhere, or not at all: where data and first weights were changes no result."""
 
 
 def line(study: Study, part: str, run: Run) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def line(study: Study, part: str, run: Run) -> dict[str, Any]:
         "name": study.named(config),
         "encoding": encoding_of(run),
         "seed": config.seed,
+        "data": data_of(config),
     }
     curves = {"curve": _curve(run, metric_of(config.document()))}
     if config.task == "masks":
@@ -54,10 +57,14 @@ def encoding_of(run: Run) -> dict[str, Any]:
     return of_run(str(run.path))[0].config()
 
 
+def data_of(config: Config) -> str:
+    """The name of the data of a run, wherever they lay."""
+    return Path(config.data).absolute().name
+
+
 def settings(config: Config) -> dict[str, Any]:
-    """Those of a run that are not said elsewhere in its line, but for where its data and its first weights were."""
-    said = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint", "start")
-    return told({name: value for name, value in config.document().items() if name not in said})
+    """Those of a run that its line says together."""
+    return told({name: value for name, value in config.document().items() if name not in ELSEWHERE})
 
 
 def told(document: dict[str, Any]) -> dict[str, Any]:
@@ -82,12 +89,19 @@ def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
 def load(path: Path) -> list[dict[str, Any]]:
     """The lines of a part."""
     found: list[dict[str, Any]] = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for number, text in enumerate(_text(path).splitlines(), 1):
         try:
             found.append(json.loads(text))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number} of {path} must be JSON: {error}") from error
     return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8, got other bytes: {error}") from error
 
 
 def _of(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Lines of a study as folders of runs again, for what reads folders: a report needs no more than lines hold.
 
 There are no weights, no pictures, no losses of training, and no refusals of probes; nor times, since lines do not say what
-else ran beside a run. Data and first weights are as the study has them.
+else ran beside a run. First weights, data that a line does not name, and where they lie are as the study has them.
 """
 
 import json
@@ -17,10 +17,11 @@ from ropewalk.lab.rules import NUMBER
 from ropewalk.lab.store import Run
 from ropewalk.lab.studies.beginning import settings_of_start
 from ropewalk.lab.studies.lines import load
-from ropewalk.lab.studies.whose import WANTED, Line, check, check_encoding, given_of, study_of
+from ropewalk.lab.studies.whose import WANTED, Line, check, check_encoding, given_of, must, study_of
 
-NO_RESULTS = {*WANTED, "study", "seconds"} - {"step"}
+NO_RESULTS = {*WANTED, "seconds"} - {"step"}
 """What of a line its run did not come to, or what is left out."""
+CURVES = ("curve", "box_curve")
 
 
 def unfolded(path: Path, folder: Path) -> list[Run]:
@@ -29,7 +30,7 @@ def unfolded(path: Path, folder: Path) -> list[Run]:
     for number, line in enumerate(load(path), 1):
         try:
             runs.append(_run(line, folder / f"{number:05}"))
-        except (Refusal, ValueError, TypeError) as error:
+        except (Refusal, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
             raise ValueError(f"line {number} of {path} must be of a run of a study: {error}") from error
     return runs
 
@@ -57,7 +58,7 @@ def _folder(config: Config, folder: Path) -> Run:
 def _filled(run: Run, line: Line) -> Run:
     """A folder with all that a line says of it."""
     result = {name: value for name, value in line.items() if name not in NO_RESULTS}
-    check(line, {f"test_{metric_of(run.config.document()).key}": NUMBER})
+    must(line, {f"test_{metric_of(run.config.document()).key}": NUMBER})
     _put(run, "result.json", result)
     _put(run, "metrics.jsonl", *_records(run.config, line))
     _put(run, "probes.json", {name: rows for name, rows in line["probes"].items() if name != "cost"})
@@ -73,11 +74,13 @@ def _put(run: Run, name: str, *documents: Mapping[str, Any]) -> None:
 
 def _records(config: Config, line: Line) -> list[dict[str, Any]]:
     """What its validations came to."""
-    epochs = [epoch for epoch in range(1, config.epochs + 1) if config.judges(epoch)]
-    records: list[dict[str, Any]] = [{"step": line["step"] * each // config.epochs, "epoch": each} for each in epochs]
-    for name, metric in {"curve": metric_of(config.document()), "box_curve": BOXES}.items():
-        if name in line and len(line[name]) != len(epochs):
-            raise ValueError(f"{name} must have a number for each of {len(epochs)} validations, got {len(line[name])}")
-        for record, value in zip(records, line.get(name, ()), strict=False):
-            record[f"validation_{metric.key}"] = value
-    return records
+    curves, count = {name: line[name] for name in CURVES if name in line}, len(config.early) + 1
+    for name, values in curves.items():
+        if len(values) != count:
+            raise ValueError(f"{name} must have a number for each of {count} validations, got {len(values)}")
+    keys = {"curve": metric_of(config.document()).key, "box_curve": BOXES.key}
+    return [
+        {"step": line["step"] * epoch // config.epochs, "epoch": epoch}
+        | {f"validation_{keys[name]}": values[i] for name, values in curves.items()}
+        for i, epoch in enumerate((*config.early, config.epochs))
+    ]
