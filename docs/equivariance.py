@@ -10,7 +10,7 @@ import studied
 import tables
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.claims import Line, Value
-from ropewalk.lab.studies.equivariance_claims import CLAIMS, accuracy, at, lost
+from ropewalk.lab.studies.equivariance_claims import CLAIMS, PHOTOGRAPHS, accuracy, at, lost
 
 STUDY = STUDIES["equivariance"]
 PAPER = {
@@ -121,10 +121,15 @@ def fractions_table(lines: Sequence[Line] | None = None) -> str:
 
 
 def imagenette_table(lines: Sequence[Line] | None = None) -> str:
-    """Photographs at 160 pixels."""
-    some = of("imagenette", lines)
-    columns = {f"{side} px": studied.probed(some, at(side)) for side in (80, 128, 208, 320)}
+    """Photographs at 160 pixels, all seeds together."""
+    some = [*of("imagenette", lines), *of("imagenette-again", lines)]
+    columns = {f"{side} px": studied.probed(some, at(side)) for side in (80, 112, 128, 208, 320)}
     return studied.compared(some, accuracy, "test accuracy", columns)
+
+
+def again_table(lines: Sequence[Line] | None = None) -> str:
+    """What was claimed of photographs before the last three seeds, by these alone."""
+    return studied.judgements(PHOTOGRAPHS, found() if lines is None else lines)
 
 
 def screening_table(lines: Sequence[Line] | None = None) -> str:
@@ -188,6 +193,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "equivariance-perturbed": perturbed_table,
     "equivariance-fractions": fractions_table,
     "equivariance-imagenette": imagenette_table,
+    "equivariance-again": again_table,
     "equivariance-screening": screening_table,
     "equivariance-recipes": recipes_table,
     "equivariance-claims": claims_table,

@@ -14,6 +14,7 @@ from ropewalk.lab.studies.study import Study
 
 RESULTS = Path(__file__).parent.parent / "results"
 ABSENT = "*Not run yet.*"
+JUDGED = ["claim", "whose", "of what", "difference", "verdict"]
 
 
 @functools.cache
@@ -85,16 +86,25 @@ def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
     return tables.table(["part", "what it asks", "epochs", "runs"], rows)
 
 
+def judgements(said: Sequence[Claim], lines: Sequence[Line]) -> str:
+    """Each claim with its verdict."""
+    rows = [_judgement(*each) for each in judged(said, lines)]
+    return tables.table(JUDGED, rows)
+
+
 def claims(said: Sequence[Claim], lines: Sequence[Line], *, without: str) -> str:
-    """Each claim with its verdict, and with the verdict where one encoding has no part in the variance of seeds."""
+    """The same, and the verdict where one encoding has no part in the variance of seeds."""
     rows = []
     fewer = judged(said, [line for line in lines if line["name"] != without])
-    for (claim, difference, word), (_, other, second) in zip(judged(said, lines), fewer, strict=True):
-        verdict = "not run" if difference is None else word
+    for each, (_, other, second) in zip(judged(said, lines), fewer, strict=True):
         half = "" if other is None or other.half is None else f"± {other.half:.1f}, {second}"
-        what = f"{sides(claim)}: {claim.told}"
-        rows.append([claim.text, claim.source, what, told(difference, sign="+"), f"**{verdict}**", half])
-    return tables.table(["claim", "whose", "of what", "difference", "verdict", f"without `{without}`"], rows)
+        rows.append([*_judgement(*each), half])
+    return tables.table([*JUDGED, f"without `{without}`"], rows)
+
+
+def _judgement(claim: Claim, difference: Estimate | None, word: str) -> list[str]:
+    verdict = "not run" if difference is None else word
+    return [claim.text, claim.source, f"{sides(claim)}: {claim.told}", told(difference, sign="+"), f"**{verdict}**"]
 
 
 def sides(claim: Claim) -> str:

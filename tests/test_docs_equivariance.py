@@ -88,13 +88,30 @@ def test_tables_of_other_parts(lines):
 
 
 def test_photographs_are_asked_at_other_sizes():
-    sides, rows = (80, 128, 160, 208, 320), []
+    sides, rows = (80, 112, 128, 160, 208, 320), []
     for side in sides:
         rows += [{"mode": mode, "size": [side, side], "accuracy": side / 1000} for mode in ("rescale", "extrapolate")]
         rows.append({"mode": "yarn", "size": [side, side], "accuracy": 0.99})
     line = made_up("imagenette", "axial", 0, 80.0) | {"probes": {"resolution": rows}}
     row = cells(equivariance.imagenette_table([line]))["axial"]
-    assert [row[f"{side} px"] for side in sides if side != 160] == ["8.0", "12.8", "20.8", "32.0"]
+    assert [row[f"{side} px"] for side in sides if side != 160] == ["8.0", "11.2", "12.8", "20.8", "32.0"]
+
+
+def test_later_photographs_are_shown_with_the_first_and_judged_alone():
+    level = {"axial": 80.0, "spherical": 78.0, "mixed": 78.5, "learned-ape": 77.0, "spherical-symmetric": 75.0}
+    first = [made_up("imagenette", name, seed, 70.0 + seed) for name in level for seed in range(3)]
+    later = [
+        made_up("imagenette-again", name, seed, value + 0.1 * ((seed * i) % 3))
+        for i, (name, value) in enumerate(level.items())
+        for seed in (3, 4, 5)
+    ]
+    assert cells(equivariance.imagenette_table([*first, *later]))["axial"]["test accuracy"].startswith("75.5")
+    rows = cells(equivariance.again_table([*first, *later]))
+    assert [row["verdict"] for row in rows.values()] == [
+        "**seen**", "**not seen**", "**seen**", "**seen**", "**not seen**", "**not run**"
+    ]  # fmt: skip
+    assert rows["Axial beats spherical."]["difference"].startswith("+1.9 ± ")
+    assert {row["verdict"] for row in cells(equivariance.again_table(first)).values()} == {"**not run**"}
 
 
 def test_what_is_lost_when_positions_move_is_that_of_the_part(lines):

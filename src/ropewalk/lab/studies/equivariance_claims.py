@@ -8,7 +8,7 @@ from ropewalk.lab.probes.resolving import MODES
 from ropewalk.lab.studies.claims import Claim, Line, Side, Value
 
 ARTICLE, GEIJN, COMROPE, HEO = "a popular summary", "arXiv 2511.08368", "arXiv 2506.03737", "arXiv 2403.13298"
-OURS = f"our reading of {GEIJN}"
+OURS, FIRST = f"our reading of {GEIJN}", "our first three seeds"
 ACCURACY = "test accuracy, points"
 
 
@@ -105,3 +105,18 @@ CLAIMS = (
         "validation accuracy at 48 px, the better way of placing, points",
     ),
 )  # fmt: skip
+
+
+def _again(name: str) -> Side:
+    return Side(name, "imagenette-again")
+
+
+PHOTOGRAPHS = (
+    _better("Rotation beats a learned absolute table.", ARTICLE, _again("axial"), _again("learned-ape")),
+    _better("Mixed beats axial, since it sees oblique directions.", HEO, _again("mixed"), _again("axial")),
+    _better("Axial beats spherical.", FIRST, _again("axial"), _again("spherical")),
+    _equal("Spherical RoPE, fixed, is as good as mixed.", ARTICLE, _again("spherical"), _again("mixed")),
+    _equal("What is relative along no axis is as good as mixed.", OURS, _again("spherical-symmetric"), _again("mixed")),
+    _better("ComRoPE beats axial.", COMROPE, _again("comrope-ld-8"), _again("axial")),
+)
+"""Of photographs: put when three seeds of five encodings had been seen, to be judged by three others."""
