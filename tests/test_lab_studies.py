@@ -268,3 +268,10 @@ def test_photographs_are_trained_as_small_images_are():
     small, large = (STUDIES[name].base for name in ("equivariance", "equivariance-imagenette"))
     assert large.learning_rate == pytest.approx(small.learning_rate * (large.batch / small.batch) ** 0.5)
     assert large.strength["pad"] / large.size[0] == 4 / 32
+
+
+@pytest.mark.parametrize(("part", "times"), [("half", 2), ("fifth", 5)])
+def test_less_data_is_seen_as_often_again(part, times):
+    whole, fewer = (STUDIES["equivariance"].config(name, {}) for name in ("main", part))
+    assert fewer.fraction == pytest.approx(1 / times)
+    assert (fewer.epochs, fewer.warmup, fewer.every) == (times * whole.epochs, times * whole.warmup, times * whole.every)

@@ -71,8 +71,8 @@ def _tried(about: str, settings: dict[str, Any]) -> Part:
 
 
 def _fewer(about: str, parts: int) -> Part:
-    """One of so many parts of the data, with as many steps as all of them, and as many between two validations."""
-    settings = {"fraction": 1 / parts, "epochs": parts * LONG, "every": parts}
+    """One of so many parts of the data, with as many steps as all of them, of warm-up and between two validations too."""
+    settings = {"fraction": 1 / parts, "epochs": parts * LONG, "every": parts, "warmup": parts * BASE.warmup}
     return Part(about, FEWER, seeds=(0, 1, 2), settings=settings)
 
 
