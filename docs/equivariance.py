@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import equivariance_figures
 import equivariance_layers
+import equivariance_own
 import studied
 import tables
 from ropewalk.lab.studies import STUDIES
@@ -95,10 +96,8 @@ def probes_table(lines: Sequence[Line] | None = None) -> str:
 
 
 def own_table(lines: Sequence[Line] | None = None) -> str:
-    """Each encoding with its own span, beside the common one."""
-    some = of("own", lines)
-    equal = studied.probed(of("main", lines), accuracy)
-    return studied.compared(some, accuracy, "own span", {"equal span": equal})
+    """Encodings with spans of their own, beside the common one."""
+    return equivariance_own.table(of("own", lines), of("main", lines))
 
 
 def perturbed_table(lines: Sequence[Line] | None = None) -> str:

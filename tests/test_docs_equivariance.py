@@ -81,8 +81,13 @@ def test_tables_of_other_parts(lines):
         "",
         "62.1",
     )
-    own = [made_up("own", "axial", seed, 70.0) for seed in range(3)] + [made_up("own", "learned-ape", 0, 60.0)]
-    assert cells(equivariance.own_table([*lines, *own]))["axial"]["equal span"] == "62.1"
+    own = [made_up("own", name, seed, 70.0) for name in ("axial", "uniform-code") for seed in range(3)]
+    rows = cells(equivariance.own_table([*lines, *own]))
+    assert (rows["axial"]["equal span"], rows["uniform-code"]["equal span"]) == ("62.1", "64.1")
+    assert rows["uniform-code"]["above axial"].startswith("+7.9 ± ")
+    assert rows["uniform-code"]["above learned-ape"].startswith("+10.0 ± ")
+    assert rows["uniform-code"]["span, radians"] == "8.0"
+    assert equivariance.own_table(own).count("70.0") == 2
     assert equivariance.own_table(lines) == equivariance.imagenette_table(lines) == studied.ABSENT
     assert cells(equivariance.state_table([*lines, *own]))["imagenette"]["runs"] == "0 of 18"
 

@@ -80,6 +80,7 @@ CLAIMS = (
     _equal("What is relative along no axis is as good as mixed.", OURS, Side("spherical-symmetric"), Side("mixed")),
     _better("With a fifth of the data spherical beats axial.", GEIJN, Side("spherical", "fifth"), Side("axial", "fifth")),
     _better("Uniform RoPE is weak: frequencies must differ.", GEIJN, Side("axial"), Side("uniform")),
+    _better("So it is with the span of its code.", OURS, Side("axial"), Side("uniform-code", "own")),
     Claim("Deeper layers learn lower frequencies: mixed.", GEIJN, Side("mixed"), None, slowing, "radians across the image"),
     Claim(
         "The same: learned spherical.", GEIJN, Side("learned-spherical"), None, slowing, "radians across the image"
