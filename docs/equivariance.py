@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import equivariance_figures
 import equivariance_layers
 import equivariance_own
+import equivariance_relative
 import studied
 import tables
 from ropewalk.lab.studies import STUDIES
@@ -173,6 +174,14 @@ def claims_table(lines: Sequence[Line] | None = None) -> str:
     return studied.claims(CLAIMS, found() if lines is None else lines, without="uniform")
 
 
+def relative_table(lines: Sequence[Line] | None = None) -> str:
+    """Relative rotations against the others, on images of both kinds."""
+    small, first, again = (of(part, lines) for part in ("main", "imagenette", "imagenette-again"))
+    steady = [line for line in small if line["name"] != "uniform"]
+    groups = {"CIFAR-100": small, "CIFAR-100, without `uniform`": steady}
+    return equivariance_relative.table(groups | {"photographs": [*first, *again], "photographs, seeds 3 to 5": again})
+
+
 def layers_table(lines: Sequence[Line] | None = None) -> str:
     """How much faster the first layers turn than the last, before and after training."""
     return equivariance_layers.table(of("main", lines))
@@ -198,4 +207,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "equivariance-claims": claims_table,
     "equivariance-kernels": kernels_table,
     "equivariance-layers": layers_table,
+    "equivariance-relative": relative_table,
 }

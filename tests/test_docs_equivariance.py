@@ -8,6 +8,7 @@ import torch
 import equivariance
 import equivariance_figures
 import equivariance_layers
+import equivariance_relative
 import studied
 import study_figures
 from ropewalk.lab.building import model_of
@@ -246,3 +247,24 @@ def test_figures(lines, tmp_path):
     equivariance_figures.draw(tmp_path, lines)
     names = {path.name for path in (tmp_path / "images").iterdir()}
     assert names == {f"equivariance-{what}-{theme}.png" for what in ("sizes", "frequencies") for theme in ("light", "dark")}
+
+
+def test_relative_rotations_are_compared_with_the_others(lines):
+    spread = {"axial": 70.0, "mixed": 68.0, "spherical": 66.0, "liere-8": 65.0, "uniform": 10.0, "none": 20.0}
+    some = [made_up("main", name, seed, level + 0.1 * ((seed * i) % 3)) for i, (name, level) in enumerate(spread.items())
+            for seed in range(3)]  # fmt: skip
+    rows = cells(equivariance.relative_table(some))
+    assert list(rows) == ["CIFAR-100", "CIFAR-100, without `uniform"]
+    row = rows["CIFAR-100"]
+    assert (row["relative"], row["not"]) == ("axial`, `mixed", "spherical`, `liere-8")
+    assert row["difference"].startswith("+3.5 ± ")
+    assert equivariance.relative_table([]) == studied.ABSENT
+    assert equivariance_relative.between({"axial": {0: 1.0}}, ["axial"], []) is None
+
+
+def test_what_is_called_relative_is():
+    study = STUDIES["equivariance"]
+    for name in (*equivariance_relative.RELATIVE, *equivariance_relative.OTHERS):
+        config = study.of("main", name, 0, {})
+        model = model_of(config, size=(32, 32), channels=3, classes=100)
+        assert all(model.encoding.traits.relative) == (name in equivariance_relative.RELATIVE), name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ropewalk.lab.intervals import differences, means, quantile
+from ropewalk.lab.intervals import contrast, differences, means, quantile
 from ropewalk.lab.variances import critical
 
 
@@ -143,3 +143,29 @@ def test_intervals_hold_what_they_say():
 
 def test_nothing_has_no_difference():
     assert differences({"base": {}, "other": {}}, "base") == {}
+
+
+def test_a_contrast_of_two_is_their_difference():
+    drawn = np.random.default_rng(0).normal(size=(4, 3))
+    found = {name: dict(enumerate(map(float, row))) for name, row in zip("abcd", drawn, strict=True)}
+    assert contrast(found, {"b": 1.0, "a": -1.0}) == pytest.approx(differences(found, "a", only=["b"])["b"])
+
+
+def test_a_contrast_of_groups_is_that_of_least_squares():
+    drawn = np.random.default_rng(1).normal(size=(5, 3))
+    found = {name: dict(enumerate(map(float, row))) for name, row in zip("abcde", drawn, strict=True)}
+    weights = {"a": 0.5, "b": 0.5, "c": -1.0}
+    left = drawn - drawn.mean(1, keepdims=True) - drawn.mean(0) + drawn.mean()
+    deviation = math.sqrt((left**2).sum() / 8 * (0.25 + 0.25 + 1) / 3)
+    means_of = drawn.mean(1)
+    told = contrast(found, weights)
+    assert told.mean == pytest.approx((means_of[0] + means_of[1]) / 2 - means_of[2])
+    assert (told.half, told.seeds) == (pytest.approx(stats.t.ppf(0.975, 8) * deviation), 3)
+
+
+def test_a_contrast_is_of_the_seeds_that_all_have():
+    found = {"a": {0: 1.0, 1: 3.0, 2: 9.0}, "b": {0: 0.0, 1: 1.0}}
+    told = contrast(found, {"a": 1.0, "b": -1.0})
+    assert (told.mean, told.seeds) == (1.5, 2)
+    assert contrast(found, {"a": 1.0, "c": -1.0}) is None
+    assert contrast({"a": {0: 1.0}, "b": {0: 0.5}}, {"a": 1.0, "b": -1.0}) == (0.5, None, 1)

@@ -72,8 +72,8 @@ The score is that of equal q and k in the same row, 1 if they stand in the same 
 it from falling below 0. Axial RoPE's fastest pair returns too; the slower ones keep its {axial} places apart. The
 constructor of the file's uniform class takes numbers of patches by name and hands them to a parent that wants positions,
 so it does not run as it stands, and we do not know which frequency the paper's 70.5 and 74.9 % belong to. The first is 1.6
-points below its axial RoPE on CIFAR-100. [In our study](studies/equivariance.md#claims) uniform RoPE is 1.4 below with the file's
-frequency, and 12.4 with 6 radians across the image, nearly the paper's; so the file's is likely.
+points below its axial RoPE, on CIFAR-100. In [our study](studies/equivariance.md#claims) uniform RoPE is 1.4 ± 1.5 below
+axial with the file's frequency, and 12.4 with 6 radians across the image, nearly the paper's: the file's agrees better.
 
 In ropewalk `uniform` has both: `variant="van-de-geijn"` with ω = 1 and `"van-de-geijn-code"` with 1/π. With
 `scale={SIDE - 1}/{SIDE}` the patches of the first are spread evenly over the turn, and

@@ -60,6 +60,20 @@ def differences(found: Found, baseline: str, *, only: Sequence[str] | None = Non
     }
 
 
+def contrast(found: Found, weights: Mapping[str, float]) -> Estimate | None:
+    """The sum of means by weights, which add up to zero, over the seeds that all of these names have, if there are any.
+
+    Its variance is s² Σ w² / n, with s² as for a difference, of which the weights are 1 and -1.
+    """
+    seeds = set.intersection(*({*found.get(name, ())} for name in weights))
+    if not seeds:
+        return None
+    total = math.fsum(weight * found[name][seed] for name, weight in weights.items() for seed in seeds)
+    variance, freedom = _left(found)
+    deviation = math.sqrt(variance * math.fsum(weight**2 for weight in weights.values())) if freedom else None
+    return Estimate(total / len(seeds), _half(deviation, freedom, len(seeds)), len(seeds))
+
+
 def _left(found: Found) -> tuple[float, int]:
     """The variance of what is left when each name and each seed has its own level, and its degrees of freedom."""
     cells = sorted((name, seed) for name, values in found.items() for seed in values)

@@ -8,7 +8,7 @@ from ropewalk.lab.probes.resolving import MODES
 from ropewalk.lab.studies.claims import Claim, Line, Side, Value
 
 ARTICLE, GEIJN, COMROPE, HEO = "a popular summary", "arXiv 2511.08368", "arXiv 2506.03737", "arXiv 2403.13298"
-OURS, FIRST = f"our reading of {GEIJN}", "our first three seeds"
+OURS, FIRST, AFTER = f"our reading of {GEIJN}", "our first three seeds", "ours, put after the runs"
 ACCURACY = "test accuracy, points"
 
 
@@ -80,7 +80,7 @@ CLAIMS = (
     _equal("What is relative along no axis is as good as mixed.", OURS, Side("spherical-symmetric"), Side("mixed")),
     _better("With a fifth of the data spherical beats axial.", GEIJN, Side("spherical", "fifth"), Side("axial", "fifth")),
     _better("Uniform RoPE is weak: frequencies must differ.", GEIJN, Side("axial"), Side("uniform")),
-    _better("So it is with the span of its code.", OURS, Side("axial"), Side("uniform-code", "own")),
+    _better("Uniform RoPE is weak with the span of its code, too.", AFTER, Side("axial"), Side("uniform-code", "own")),
     Claim("Deeper layers learn lower frequencies: mixed.", GEIJN, Side("mixed"), None, slowing, "radians across the image"),
     Claim(
         "The same: learned spherical.", GEIJN, Side("learned-spherical"), None, slowing, "radians across the image"
