@@ -109,7 +109,7 @@ def perturbed_table(lines: Sequence[Line] | None = None) -> str:
 
 
 def fractions_table(lines: Sequence[Line] | None = None) -> str:
-    """Accuracy with all, half and a fifth of the data, as many steps each."""
+    """Accuracy with all, half and a fifth of the data, about as many steps each."""
     if not of("half", lines) and not of("fifth", lines):
         return studied.ABSENT
     parts = {part: studied.levels(of(part, lines), accuracy) for part in MORE}
@@ -123,7 +123,7 @@ def fractions_table(lines: Sequence[Line] | None = None) -> str:
 def imagenette_table(lines: Sequence[Line] | None = None) -> str:
     """Photographs at 160 pixels, all seeds together."""
     some = [*of("imagenette", lines), *of("imagenette-again", lines)]
-    columns = {f"{side} px": studied.probed(some, at(side)) for side in (80, 112, 128, 208, 320)}
+    columns = {f"{side} px": studied.probed(studied.shared(some, at(side)), at(side)) for side in (80, 112, 128, 208, 320)}
     return studied.compared(some, accuracy, "test accuracy", columns)
 
 

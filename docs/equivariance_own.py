@@ -1,23 +1,25 @@
 """Encodings of the study of equivariance with the span of their own paper or code, beside the common one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import studied
 import tables
-from ropewalk.lab.intervals import differences
-from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.studies.claims import Claim, Line, Side, judged
 from ropewalk.lab.studies.equivariance_claims import accuracy
 
+TWINS = {"uniform-code": "uniform"}
+"""Names of what differs in the span alone."""
 BASES = ("axial", "learned-ape")
 
 
 def table(own: Sequence[Line], equal: Sequence[Line]) -> str:
-    """What each comes to with both spans, and what it has with its own above others with the common one."""
+    """What each comes to with both spans, and what it has with its own above itself and others with the common one."""
     if not own:
         return studied.ABSENT
-    every = studied.by_name([*equal, *({**line, "name": _own(line["name"])} for line in own)], accuracy)
-    columns = {"span, radians": studied.probed(own, fastest), "equal span": _twin(studied.probed(equal, accuracy))}
-    columns |= {f"above {base}": _above(every, base) for base in BASES}
+    plain, every = studied.probed(equal, accuracy), [*own, *equal]
+    columns: dict[str, Callable[[str], str]] = {"turns by, radians": studied.probed(own, fastest)}
+    columns |= {"equal span": lambda name: plain(twin(name)), "above that": lambda name: above(name, twin(name), every)}
+    columns |= {f"above {base}": lambda name, base=base: above(name, base, every) for base in BASES}
     rows = [
         [f"`{name}`", studied.told(each), *(cell(name) for cell in columns.values())]
         for name, each in studied.levels(own, accuracy).items()
@@ -26,21 +28,16 @@ def table(own: Sequence[Line], equal: Sequence[Line]) -> str:
 
 
 def fastest(line: Line) -> float | None:
-    """Radians across the image of the fastest pair or triplet."""
+    """Radians across the image that the fastest channels turn by after training."""
     return max((each for row in line["probes"].get("frequencies", []) for each in row["radians"]), default=None)
 
 
-def _own(name: str) -> str:
-    return f"own {name}"
+def twin(name: str) -> str:
+    """The name in the main part."""
+    return TWINS.get(name, name)
 
 
-def _twin(cell: Callable[[str], str]) -> Callable[[str], str]:
-    """A column of the encoding that is the same but for its span."""
-    return lambda name: cell(name.removesuffix("-code"))
-
-
-def _above(values: Mapping[str, Mapping[int, float]], base: str) -> Callable[[str], str]:
-    """A column: what an encoding has with its own span above another with the common one."""
-    owns = [name for name in values if name.startswith(_own(""))]
-    found = differences(values, base, only=owns) if base in values else {}
-    return lambda name: studied.told(found.get(_own(name)), sign="+")
+def above(name: str, base: str, lines: Sequence[Line]) -> str:
+    """What an encoding with its own span has above another with the common one, as claims are judged."""
+    [verdict] = judged([Claim("", "", Side(name, "own"), Side(base), accuracy, "")], lines)
+    return studied.told(verdict.found, sign="+")

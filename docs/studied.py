@@ -93,7 +93,7 @@ def judgements(said: Sequence[Claim], lines: Sequence[Line]) -> str:
 
 
 def claims(said: Sequence[Claim], lines: Sequence[Line], *, without: str) -> str:
-    """The same, and the verdict where one encoding has no part in the variance of seeds."""
+    """Each claim with its verdict, and with the one where one encoding has no part in the variance of seeds."""
     rows = []
     fewer = judged(said, [line for line in lines if line["name"] != without])
     for each, (_, other, second) in zip(judged(said, lines), fewer, strict=True):
@@ -108,11 +108,11 @@ def _judgement(claim: Claim, difference: Estimate | None, word: str) -> list[str
 
 
 def sides(claim: Claim) -> str:
-    """What is compared with what, and in which parts if they are two or not the main one."""
-    parts = [claim.one.part] if claim.other is None else [claim.one.part, claim.other.part]
-    apart = {*parts} != {"main"}
-    names = [f"`{side.name}`{f' ({side.part})' * apart}" for side in (claim.one, claim.other) if side is not None]
-    return " less ".join(names)
+    """What is compared with what, and in which parts if they are two; in which one if it is not the main one."""
+    there = [side for side in (claim.one, claim.other) if side is not None]
+    parts = list(dict.fromkeys(side.part for side in there))
+    names = " less ".join(f"`{side.name}`" + f" ({side.part})" * (len(parts) > 1) for side in there)
+    return names + f" ({parts[0]})" * (len(parts) == 1 and parts[0] != "main")
 
 
 def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:
@@ -137,6 +137,12 @@ def probed(lines: Sequence[Line], value: Value, *, digits: int = 1) -> Callable[
     """A column: the mean over seeds of another number of each run."""
     values = by_name(lines, value)
     return lambda name: mean(values.get(name, {}), digits)
+
+
+def shared(lines: Sequence[Line], value: Value) -> list[Line]:
+    """Lines of the seeds for which all encodings have this number."""
+    seeds = [set(each) for each in by_name(lines, value).values()]
+    return [line for line in lines if seeds and line["seed"] in set.intersection(*seeds)]
 
 
 def parameters(lines: Sequence[Line]) -> Callable[[str], str]:

@@ -82,15 +82,28 @@ def test_tables_of_other_parts(lines):
         "",
         "62.1",
     )
-    own = [made_up("own", name, seed, 70.0) for name in ("axial", "uniform-code") for seed in range(3)]
-    rows = cells(equivariance.own_table([*lines, *own]))
-    assert (rows["axial"]["equal span"], rows["uniform-code"]["equal span"]) == ("62.1", "64.1")
-    assert rows["uniform-code"]["above axial"].startswith("+7.9 ± ")
-    assert rows["uniform-code"]["above learned-ape"].startswith("+10.0 ± ")
-    assert rows["uniform-code"]["span, radians"] == "8.0"
-    assert equivariance.own_table(own).count("70.0") == 2
+    own = [made_up("own", "axial", 0, 70.0)]
     assert equivariance.own_table(lines) == equivariance.imagenette_table(lines) == studied.ABSENT
     assert cells(equivariance.state_table([*lines, *own]))["imagenette"]["runs"] == "0 of 18"
+
+
+def test_spans_of_their_own(lines):
+    own = [made_up("own", name, seed, 70.0 + 0.2 * (seed == 1)) for name in ("axial", "uniform-code") for seed in range(3)]
+    own[3]["probes"] = {"frequencies": [{"layer": 0, "radians": [1.0, 2.0]}, {"layer": 1, "radians": [3.0, 9.0]}]}
+    for line in own[4:]:
+        line["probes"] = {}
+    every = [*lines, *own]
+    rows, claimed = cells(equivariance.own_table(every)), cells(equivariance.claims_table(every))
+    axial, uniform = rows["axial"], rows["uniform-code"]
+    assert axial["own span"].startswith("70.1 ± ")
+    assert (axial["equal span"], uniform["equal span"]) == ("62.1", "64.1")
+    assert (axial["turns by, radians"], uniform["turns by, radians"]) == ("8.0", "9.0")
+    assert (axial["above that"][:4], uniform["above that"][:4]) == ("+8.0", "+6.0")
+    assert uniform["above learned-ape"].startswith("+10.1 ± ")
+    alike = claimed["Uniform RoPE is weak with the span of its code, too."]
+    assert (uniform["above axial"], alike["difference"]) == ("+8.0 ± 0.1", "-8.0 ± 0.1")
+    assert alike["whose"] == "ours, put after the runs"
+    assert alike["of what"].startswith("axial` (main) less `uniform-code` (own): test accuracy")
 
 
 def test_photographs_are_asked_at_other_sizes():
@@ -116,8 +129,26 @@ def test_later_photographs_are_shown_with_the_first_and_judged_alone():
     assert [row["verdict"] for row in rows.values()] == [
         "**seen**", "**not seen**", "**seen**", "**seen**", "**not seen**", "**not run**"
     ]  # fmt: skip
-    assert rows["Axial beats spherical."]["difference"].startswith("+1.9 ± ")
+    row = rows["Axial beats spherical."]
+    assert row["difference"].startswith("+1.9 ± ")
+    assert row["whose"] == "our first three seeds"
+    assert row["of what"].startswith("axial` less `spherical` (imagenette-again): test")
     assert {row["verdict"] for row in cells(equivariance.again_table(first)).values()} == {"**not run**"}
+
+
+def test_sizes_are_told_of_the_seeds_that_all_have():
+    some = [made_up(part, name, seed, 60.0 + seed) for part, seed in (("imagenette", 0), ("imagenette-again", 3))
+            for name in ("axial", "mixed")]  # fmt: skip
+    for line in some:
+        line["probes"]["resolution"] = [{"mode": "rescale", "size": [112, 112], "accuracy": line["test_accuracy"]}]
+    some[0]["probes"] = {}
+    rows = cells(equivariance.imagenette_table(some))
+    assert (rows["axial"]["112 px"], rows["mixed"]["112 px"], rows["mixed"]["80 px"]) == ("63.0", "63.0", "")
+
+
+def test_the_page_has_every_table():
+    page = (studied.RESULTS.parent / "docs" / "studies" / "equivariance.md").read_text()
+    assert set(re.findall(r"{{ (equivariance-[a-z]+) }}", page)) == set(equivariance.TABLES)
 
 
 def test_what_is_lost_when_positions_move_is_that_of_the_part(lines):
@@ -187,7 +218,7 @@ def test_what_has_run_is_counted(lines):
     rows = cells(studied.state(STUDY, lines[:-1]))
     assert rows["screening"]["runs"] == "21 of 21"
     assert rows["perturbed"]["runs"] == "11 of 12"
-    assert rows["own"]["runs"] == "0 of 39"
+    assert rows["own"]["runs"] == "0 of 33"
     assert not any(name.startswith("recipe") for name in rows)
 
 
@@ -226,11 +257,18 @@ def test_what_was_measured_fills_the_page():
     assert told(recipe["settings"]) == settings(STUDY.config("screening", {}))
 
 
-@pytest.mark.parametrize("part", ["screening", "main"])
-def test_runs_that_were_made_need_not_be_made_again(part):
+@pytest.mark.parametrize(
+    ("study", "part"),
+    [
+        *(("equivariance", part) for part in ("screening", "main", "own")),
+        *(("equivariance-imagenette", part) for part in ("imagenette", "imagenette-again")),
+    ],
+)
+def test_runs_that_were_made_need_not_be_made_again(study, part):
     path = studied.RESULTS / "equivariance" / f"{part}.jsonl"
-    lines = load(path) if path.exists() else []
-    assert set(written(path, STUDY.config(part, {}))) == {(line["name"], line["seed"]) for line in lines}
+    lines = load(path)
+    assert lines
+    assert set(written(path, STUDIES[study].config(part, {}))) == {(line["name"], line["seed"]) for line in lines}
 
 
 def test_differences_are_those_of_sizes_and_seeds_that_both_have():

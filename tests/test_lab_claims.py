@@ -1,13 +1,14 @@
 """Claims are judged by intervals of differences that are paired by seed."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ropewalk.lab.intervals import differences
 from ropewalk.lab.studies import STUDIES
 from ropewalk.lab.studies.claims import MARGIN, NOT_SEEN, SEEN, UNTOLD, Claim, Side, judged
-from ropewalk.lab.studies.equivariance_claims import CLAIMS, accuracy, at, lost, slowing
+from ropewalk.lab.studies.equivariance_claims import CLAIMS, PHOTOGRAPHS, accuracy, at, lost, slowing
 
 NOISE = (0.3, -0.5, 0.2)
 
@@ -105,9 +106,27 @@ def test_numbers_of_a_run():
     assert slowing(one | {"probes": {}}) is None
 
 
-def test_claims_are_of_runs_that_the_study_has():
-    parts = STUDIES["equivariance"].parts
-    for each in CLAIMS:
+@pytest.mark.parametrize(("study", "claims"), [("equivariance", CLAIMS), ("equivariance-imagenette", PHOTOGRAPHS)])
+def test_claims_are_of_runs_that_the_study_has(study, claims):
+    parts = STUDIES[study].parts
+    for each in claims:
         for side in filter(None, (each.one, each.other)):
             assert side.name in parts[side.part].encodings, each.text
-    assert len({each.text for each in CLAIMS}) == len(CLAIMS)
+    assert len({each.text for each in claims}) == len(claims)
+
+
+def test_photographs_are_judged_by_seeds_that_chose_no_claim():
+    study = STUDIES["equivariance-imagenette"]
+    first, again = (study.parts[name] for name in ("imagenette", "imagenette-again"))
+    assert (first.seeds, again.seeds) == ((0, 1, 2), (3, 4, 5))
+    assert replace(again, about=first.about, seeds=first.seeds) == first
+    assert first.encodings[0] == "learned-ape"
+    assert [(each.one.name, each.other.name, each.by) for each in PHOTOGRAPHS] == [
+        ("axial", "learned-ape", 0.0),
+        ("mixed", "axial", 0.0),
+        ("axial", "spherical", 0.0),
+        ("spherical", "mixed", None),
+        ("spherical-symmetric", "mixed", None),
+        ("comrope-ld-8", "axial", 0.0),
+    ]
+    assert {side.part for each in PHOTOGRAPHS for side in (each.one, each.other)} == {"imagenette-again"}

@@ -168,6 +168,7 @@ def test_sizes_go_from_half_to_three_times_the_grid():
     assert resolving.grids((3, 5)) == [(2, 3), (2, 4), (3, 5), (4, 6), (5, 8), (5, 9), (6, 10), (9, 15)]
     assert resolving.grids((1, 14))[0] == (1, 7)
     assert resolving.grids((10, 10))[1] == (7, 7)  # 112 of 160 pixels
+    assert resolving.grids((100, 100))[:3] == [(50, 50), (70, 70), (75, 75)]
 
 
 @pytest.mark.parametrize("grid", [(2, 3), (4, 6), (6, 10)])

@@ -275,3 +275,8 @@ def test_less_data_is_seen_as_often_again(part, times):
     whole, fewer = (STUDIES["equivariance"].config(name, {}) for name in ("main", part))
     assert fewer.fraction == pytest.approx(1 / times)
     assert (fewer.epochs, fewer.warmup, fewer.every) == (times * whole.epochs, times * whole.warmup, times * whole.every)
+
+
+def test_spans_of_their_own_are_of_what_has_a_span():
+    study = STUDIES["equivariance"]
+    assert {*study.parts["own"].encodings} == {*study.parts["main"].encodings, "uniform-code"} - {"none", "learned-ape"}

@@ -71,7 +71,10 @@ def _tried(about: str, settings: dict[str, Any]) -> Part:
 
 
 def _fewer(about: str, parts: int) -> Part:
-    """One of so many parts of the data, with as many steps as all of them, of warm-up and between two validations too."""
+    """One of so many parts of the data, with as many times the epochs, also of warm-up and between two validations.
+
+    Steps are about as many: of the last batch of an epoch, which is not full, nothing is trained on.
+    """
     settings = {"fraction": 1 / parts, "epochs": parts * LONG, "every": parts, "warmup": parts * BASE.warmup}
     return Part(about, FEWER, seeds=(0, 1, 2), settings=settings)
 
@@ -86,8 +89,8 @@ EQUIVARIANCE = Study(
         "screening": Part("Every encoding once, for a short while.", SCREENED, settings={"epochs": 50}),
         "main": Part("The most telling encodings, at equal spans.", TELLING, seeds=(0, 1, 2)),
         "own": Part(
-            "Each encoding with the span of its own paper.",
-            (*TELLING, "uniform-code"),
+            "Each encoding with the span of its own paper or code.",
+            (*(name for name in TELLING if name not in ("none", "learned-ape")), "uniform-code"),
             seeds=(0, 1, 2),
             settings={"span": None},
         ),
