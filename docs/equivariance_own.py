@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import studied
 import tables
-from ropewalk.lab.studies.claims import Claim, Line, Side, judged
+from ropewalk.lab.studies.claims import Line, Side, difference
 from ropewalk.lab.studies.equivariance_claims import accuracy
 
 TWINS = {"uniform-code": "uniform"}
@@ -39,5 +39,4 @@ def twin(name: str) -> str:
 
 def above(name: str, base: str, lines: Sequence[Line]) -> str:
     """What an encoding with its own span has above another with the common one, as claims are judged."""
-    [verdict] = judged([Claim("", "", Side(name, "own"), Side(base), accuracy, "")], lines)
-    return studied.told(verdict.found, sign="+")
+    return studied.told(difference(Side(name, "own"), Side(base), accuracy, lines), sign="+")

@@ -64,25 +64,24 @@ def judged(claims: Sequence[Claim], lines: Iterable[Line]) -> list[Verdict]:
 
 
 def _judged(claim: Claim, lines: Sequence[Line]) -> Verdict:
-    found = _difference(claim, lines)
+    found = difference(claim.one, claim.other, claim.value, lines)
     if found is None or found.half is None:
         return Verdict(claim, found, UNTOLD)
     return Verdict(claim, found, _equal(found) if claim.by is None else _larger(found, claim.by))
 
 
-def _difference(claim: Claim, lines: Sequence[Line]) -> Estimate | None:
-    """One less the other, by seeds. All encodings of both parts serve to tell what a seed does."""
+def difference(one: Side, other: Side | None, value: Value, lines: Iterable[Line]) -> Estimate | None:
+    """One less the other, by seeds, or one alone. All encodings of both parts serve to tell what a seed does."""
     values: dict[str, dict[int, float]] = {}
-    parts = {claim.one.part, claim.one.part if claim.other is None else claim.other.part}
+    parts = {side.part for side in (one, other) if side is not None}
     for line in lines:
-        if line["part"] in parts and (value := claim.value(line)) is not None:
-            values.setdefault(_cell(Side(line["name"], line["part"])), {})[line["seed"]] = value
-    one = _cell(claim.one)
-    if claim.other is None:
-        return means({name: list(each.values()) for name, each in values.items()}).get(one)
-    if one not in values or _cell(claim.other) not in values:
+        if line["part"] in parts and (found := value(line)) is not None:
+            values.setdefault(_cell(Side(line["name"], line["part"])), {})[line["seed"]] = found
+    if other is None:
+        return means({name: list(each.values()) for name, each in values.items()}).get(_cell(one))
+    if _cell(one) not in values or _cell(other) not in values:
         return None
-    return differences(values, _cell(claim.other), only=[one]).get(one)
+    return differences(values, _cell(other), only=[_cell(one)]).get(_cell(one))
 
 
 def _cell(side: Side) -> str:
