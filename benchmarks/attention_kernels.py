@@ -20,8 +20,8 @@ import tyro
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ropewalk.lab.bench import report
-from ropewalk.lab.bench.clock import called, device, replayed, replayed_back
+from ropewalk.lab.bench.timing import get_bench_device, time_backward_replay, time_calls, time_graph_replay
+from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.ops.attend import FEW, Attended
 
 SHAPES = {
@@ -86,15 +86,15 @@ def ropewalks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def timed(kernel: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
     """Milliseconds there and back as CUDA graphs, and of both as Python calls them; or why there are none."""
     torch.manual_seed(0)
-    inputs = [torch.randn(shape, device=device(), dtype=dtype).requires_grad_() for _ in range(3)]
-    gradient, attend = torch.randn(shape, device=device(), dtype=dtype), attention(kernel)
+    inputs = [torch.randn(shape, device=get_bench_device(), dtype=dtype).requires_grad_() for _ in range(3)]
+    gradient, attend = torch.randn(shape, device=get_bench_device(), dtype=dtype), attention(kernel)
     try:
         checked(attend, [x[:2].detach().requires_grad_() for x in inputs], gradient[:2])
         there = functools.partial(attend, *inputs)
         with torch.no_grad():
-            forward = replayed(there)
-        backward = replayed_back(lambda: [there()], inputs, [gradient])
-        both = called(lambda: torch.autograd.grad(there(), inputs, gradient))
+            forward = time_graph_replay(there)
+        backward = time_backward_replay(lambda: [there()], inputs, [gradient])
+        both = time_calls(lambda: torch.autograd.grad(there(), inputs, gradient))
         return {"ms": forward, "back ms": backward, "eager ms": both}
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise
@@ -131,7 +131,11 @@ def main(path: Path | None = None) -> None:
     """
     found = rows(SHAPES, torch.bfloat16)
     if path is not None:
-        head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+        head = {
+            "machine": describe_machine(),
+            "versions": list_package_versions(),
+            "date": datetime.date.today().isoformat(),
+        }
         path.write_text(json.dumps({**head, "rows": found}, indent=1) + "\n")
         print(path)
 

@@ -25,9 +25,15 @@ import torch.nn.functional as F
 import tyro
 from torch import nn
 
-from ropewalk.lab.bench import report
-from ropewalk.lab.bench.clock import Work, device, peak, resident, rounds_in_turn
-from ropewalk.lab.bench.steps import every_graph
+from ropewalk.lab.bench.steps import require_full_compilation
+from ropewalk.lab.bench.timing import (
+    TimedWork,
+    get_bench_device,
+    get_resident_bytes,
+    measure_peak_memory,
+    time_interleaved_rounds,
+)
+from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.models import ViT
 
 Row = dict[str, Any]
@@ -89,14 +95,14 @@ MODELS: dict[str, Callable[[Setting], nn.Module]] = {
 }
 
 
-def step_of(model: nn.Module, setting: Setting) -> Work:
+def step_of(model: nn.Module, setting: Setting) -> TimedWork:
     """A training step on noise."""
-    images = torch.randn(setting.batch, 3, setting.size, setting.size, device=device())
-    labels = torch.randint(setting.classes, (setting.batch,), device=device())
+    images = torch.randn(setting.batch, 3, setting.size, setting.size, device=get_bench_device())
+    labels = torch.randint(setting.classes, (setting.batch,), device=get_bench_device())
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> None:
-        with torch.autocast(device(), torch.bfloat16):
+        with torch.autocast(get_bench_device(), torch.bfloat16):
             loss = F.cross_entropy(model(images).float(), labels)
         loss.backward()
         optimiser.step()
@@ -105,22 +111,22 @@ def step_of(model: nn.Module, setting: Setting) -> Work:
     return step
 
 
-def made(name: str, mode: str, setting: Setting) -> tuple[Work, float | None]:
+def made(name: str, mode: str, setting: Setting) -> tuple[TimedWork, float | None]:
     """The step of a model, warm, and the gigabytes that it needs at its peak, weights included."""
     torch.manual_seed(0)
-    before = resident()
-    model = MODELS[name](setting).to(device()).train()
+    before = get_resident_bytes()
+    model = MODELS[name](setting).to(get_bench_device()).train()
     for block in model.blocks if mode == "compiled" else ():
         block.compile(fullgraph=True, dynamic=False, backend=setting.backend)
     step = step_of(model, setting)
-    return step, peak(step, above=before, warm=2)
+    return step, measure_peak_memory(step, above=before, warm=2)
 
 
 def measured(names: Sequence[str], mode: str, setting: Setting) -> list[Row]:
     """A row for each model: milliseconds, and ratios to models without a rotation, round by round."""
-    with every_graph() if mode == "compiled" else contextlib.nullcontext():
+    with require_full_compilation() if mode == "compiled" else contextlib.nullcontext():
         all_made = {name: made(name, mode, setting) for name in names}
-        columns = rounds_in_turn(*(step for step, _ in all_made.values()), rounds=setting.rounds, warm=1)
+        columns = time_interleaved_rounds(*(step for step, _ in all_made.values()), rounds=setting.rounds, warm=1)
     times = dict(zip(names, columns, strict=True))
     rows = []
     for name, (_, memory) in all_made.items():
@@ -142,7 +148,7 @@ def main(path: Path, setting: tyro.conf.OmitArgPrefixes[Setting], modes: tuple[s
         setting: The models and images.
         modes: Eager, compiled, or both.
     """
-    head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+    head = {"machine": describe_machine(), "versions": list_package_versions(), "date": datetime.date.today().isoformat()}
     rows: list[Row] = []
     for mode in modes:
         for row in measured(list(MODELS), mode, setting):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ropewalk.lab.bench import report
+from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.models import ViT
 
 CASES = {"mixed": {}, "spherical": {"learned": True}, "comrope-ld": {}, "liere": {"block": 8}}
@@ -40,8 +40,8 @@ def losses(name: str, options: dict, *, kernels: bool) -> list[float]:
 
 def main(path: Path) -> None:
     found = {
-        "machine": report.machine(),
-        "versions": report.versions(),
+        "machine": describe_machine(),
+        "versions": list_package_versions(),
         "date": datetime.date.today().isoformat(),
         "losses": {},
     }

@@ -22,13 +22,13 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
 
-from ropewalk.lab.choose import parse
-from ropewalk.lab.compare import as_csv, compare, table
-from ropewalk.lab.comparing.entries import Entry
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
+from ropewalk.lab.encoding_spec import ParsedEncoding, parse_options
+from ropewalk.lab.init_from import initialize_from_run
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.starting import begin
-from ropewalk.lab.store import Run, read
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.train import Trainer
 
 PLACES = "coordinates=index"
@@ -45,10 +45,10 @@ def tuning(base: Config, runs: Path, epochs: int) -> Config:
     return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 8, warmup=2.0)
 
 
-def line(run: Run) -> dict[str, Any]:
+def line(run: RunFolder) -> dict[str, Any]:
     """One run: accuracies on the validation set before the first step and after each epoch, and on the test set."""
     config, result = run.config, run.result() or {}
-    own: dict[str, Any] = {"label": Entry(config.encoding, config.options).label, "seed": config.seed}
+    own: dict[str, Any] = {"label": ParsedEncoding(config.encoding, config.options).label, "seed": config.seed}
     own |= {"tuned": config.start is not None, "epochs": config.epochs, "test_accuracy": result["test_accuracy"]}
     if config.start is not None:
         own["at_start"] = at_start(config)
@@ -61,15 +61,15 @@ def at_start(config: Config) -> float:
     plain, precision = replace(config, compile=False), "bf16" if config.precision == "bfloat16" else "no"
     AcceleratorState._reset_state()
     with tempfile.TemporaryDirectory() as folder:
-        run, accelerator = Run(Path(folder), plain), Accelerator(mixed_precision=precision)
+        run, accelerator = RunFolder(Path(folder), plain), Accelerator(mixed_precision=precision)
         trainer = Trainer(plain, run, accelerator, lambda record: None)
-        begin(trainer.plain, Run.at(config.begins or Path()))
+        initialize_from_run(trainer.plain, RunFolder.at(config.start_path or Path()))
         return trainer.scores("validation")["accuracy"]
 
 
-def document(runs: list[Run]) -> str:
+def document(runs: list[RunFolder]) -> str:
     """What was found of runs, a line for each, with the machine and the versions that they ran with."""
-    told = read(runs[0].path / "environment.json")
+    told = read_json(runs[0].path / "environment.json")
     head = {"date": datetime.date.today().isoformat(), "machine": told["machine"], "versions": told["versions"]}
     head |= {"settings": runs[-1].config.document() | {"data": "cifar100", "start": None}}
     lines = ",\n  ".join(json.dumps(line(run)) for run in runs)
@@ -94,11 +94,11 @@ def main(
         epochs: Of the ViT alone, and of each that goes on from it.
         set: Settings that replace those of the recipe, as key=value.
     """
-    own = {"data": data, "epochs": epochs[0], **parse(set)}
+    own = {"data": data, "epochs": epochs[0], **parse_options(set)}
     console, base = Console(), Config.of(BASE.document() | own)
-    first = compare(["none"], base, runs, seeds=seeds, console=console)
-    second = compare(ENCODINGS, tuning(base, runs, epochs[1]), runs, seeds=seeds, console=console)
-    print(as_csv(table(second)))
+    first = compare_encodings(["none"], base, runs, seeds=seeds, console=console)
+    second = compare_encodings(ENCODINGS, tuning(base, runs, epochs[1]), runs, seeds=seeds, console=console)
+    print(format_comparison_csv(tabulate_comparison(second)))
     if out is not None:
         out.write_text(document([run for each in (first, second) for run in each.found()]))
         print(out)

@@ -13,19 +13,19 @@ from pathlib import Path
 import torch
 
 import ropewalk as rw
-from ropewalk.lab.bench import report
-from ropewalk.lab.bench.clock import captured, device, rounds_in_turn
+from ropewalk.lab.bench.timing import capture_graph, get_bench_device, time_interleaved_rounds
+from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.models import ViT
 
 CASES = {"comrope-ld": {}, "comrope-ap": {}, "string-cayley": {}, "string-circulant": {}}
 UNCAPTURED = ("string-cayley",)  # a linear solve cannot be captured
-BATCH, ROUNDS = (256, 21) if device() == "cuda" else (4, 15)
+BATCH, ROUNDS = (256, 21) if get_bench_device() == "cuda" else (4, 15)
 
 
 def made(name: str, options: dict) -> ViT:
     """A model with weights large enough that positions matter."""
     torch.manual_seed(0)
-    model = ViT("small", encoding=name, options=options, classes=10).to(device()).eval()
+    model = ViT("small", encoding=name, options=options, classes=10).to(get_bench_device()).eval()
     for block in model.blocks:
         torch.nn.init.normal_(block.qkv.weight, std=0.1)
     return model
@@ -36,10 +36,10 @@ def inference(model: ViT, images: torch.Tensor, *, graph: bool):
 
     @torch.no_grad()
     def work() -> torch.Tensor:
-        with torch.autocast(device(), torch.bfloat16, enabled=device() == "cuda"):
+        with torch.autocast(get_bench_device(), torch.bfloat16, enabled=get_bench_device() == "cuda"):
             return model(images)
 
-    return captured(work) if graph else work
+    return capture_graph(work) if graph else work
 
 
 def measured(name: str, options: dict, mixed: ViT, images: torch.Tensor) -> dict:
@@ -48,10 +48,10 @@ def measured(name: str, options: dict, mixed: ViT, images: torch.Tensor) -> dict
     folded = rw.fold_into(copy.deepcopy(model))
     with torch.no_grad():
         before, after = model(images[:4]), folded(images[:4])
-    graph = device() == "cuda" and name not in UNCAPTURED
-    times = rounds_in_turn(*(inference(one, images, graph=graph) for one in (model, folded, mixed)), rounds=ROUNDS)
+    graph = get_bench_device() == "cuda" and name not in UNCAPTURED
+    times = time_interleaved_rounds(*(inference(one, images, graph=graph) for one in (model, folded, mixed)), rounds=ROUNDS)
     row = {"name": name, "options": options, "mode": "captured" if graph else "eager"}
-    row |= {"mixed ms": statistics.median(times[2])} if device() == "cuda" else {}
+    row |= {"mixed ms": statistics.median(times[2])} if get_bench_device() == "cuda" else {}
     for label, own in zip(("as it is", "folded"), times, strict=False):
         low, ratio, high = statistics.quantiles([a / b for a, b in zip(own, times[2], strict=True)], n=4)
         row |= {f"{label} over mixed": ratio, f"{label} spread": (high - low) / 2}
@@ -59,11 +59,13 @@ def measured(name: str, options: dict, mixed: ViT, images: torch.Tensor) -> dict
 
 
 def main(path: Path) -> None:
-    images = torch.randn(BATCH, 3, 224, 224, device=device(), generator=torch.Generator(device()).manual_seed(0))
+    images = torch.randn(
+        BATCH, 3, 224, 224, device=get_bench_device(), generator=torch.Generator(get_bench_device()).manual_seed(0)
+    )
     mixed, date = made("mixed", {}), datetime.date.today().isoformat()
     found = {
-        "machine": report.machine(),
-        "versions": report.versions(),
+        "machine": describe_machine(),
+        "versions": list_package_versions(),
         "date": date,
         "finished": False,
         "batch": BATCH,

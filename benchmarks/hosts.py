@@ -24,8 +24,8 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCach
 
 from ropewalk.adapters import timm as for_timm
 from ropewalk.adapters import transformers as for_transformers
-from ropewalk.lab.bench import report
-from ropewalk.lab.bench.clock import rounds_in_turn
+from ropewalk.lab.bench.timing import time_interleaved_rounds
+from ropewalk.lab.environment import describe_machine, list_package_versions
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -91,7 +91,7 @@ def decoding(model: nn.Module, seen: torch.Tensor, *, compiled: bool) -> Callabl
 
 def compared(works: list[Callable[[], None]], rounds: int = ROUNDS, inner: int = 1, **about: Any) -> Row:
     """Medians of both, and of their ratio, round by round; and the ratio of the least, which others disturb less."""
-    host, ours = rounds_in_turn(*works, rounds=rounds, inner=inner)
+    host, ours = time_interleaved_rounds(*works, rounds=rounds, inner=inner)
     ratios = [mine / theirs for mine, theirs in zip(ours, host, strict=True)]
     row = {**about, "host ms": statistics.median(host), "ours ms": statistics.median(ours)}
     row |= {"ours over host": statistics.median(ratios), "of the least": min(ours) / min(host)}
@@ -139,7 +139,7 @@ def main(path: Path, only: str = "") -> None:
         path: The file.
         only: Those measurements alone whose names and modes, as "Llama, one token, eager", have this in them.
     """
-    head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+    head = {"machine": describe_machine(), "versions": list_package_versions(), "date": datetime.date.today().isoformat()}
     found = {(row["what"], row["mode"]): row for row in (json.loads(path.read_text())["rows"] if path.exists() else ())}
     for mode, (what, measure) in itertools.product(("eager", "compiled"), WHAT.items()):
         if only in f"{what}, {mode}":

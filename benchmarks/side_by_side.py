@@ -34,12 +34,14 @@ def worker(number: int, most: int, epochs: int, given: dict[str, Any], data: str
         from accelerate import Accelerator
 
         from ropewalk.lab.recipes import RECIPES
-        from ropewalk.lab.store import Run
+        from ropewalk.lab.run_store import RunFolder
         from ropewalk.lab.train import Trainer
 
         config = dataclasses.replace(RECIPES["cifar100-tiny"], data=data, encoding="mixed", learning_rate=1e-8, **given)
         precision = "bf16" if config.precision == "bfloat16" else "no"
-        trainer = Trainer(config, Run(Path(folder), config), Accelerator(mixed_precision=precision), lambda record: None)
+        trainer = Trainer(
+            config, RunFolder(Path(folder), config), Accelerator(mixed_precision=precision), lambda record: None
+        )
         for _ in range(2):
             trainer.one_epoch()
         for count in range(1, most + 1):
@@ -108,14 +110,18 @@ def main(
         images: To train on.
         given: Settings that replace the recipe's, as key=value.
     """
-    from ropewalk.lab.bench import report
-    from ropewalk.lab.choose import parse
+    from ropewalk.lab.encoding_spec import parse_options
+    from ropewalk.lab.environment import describe_machine, list_package_versions
 
-    rows = measured(most, epochs, parse(given), images)
+    rows = measured(most, epochs, parse_options(given), images)
     for row in rows:
         print(f"{row['trainings']} side by side: {row['each']:.2f} s an epoch in each, {row['together']:.2f} s in all")
     if path is not None:
-        head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+        head = {
+            "machine": describe_machine(),
+            "versions": list_package_versions(),
+            "date": datetime.date.today().isoformat(),
+        }
         path.write_text(
             json.dumps({**head, "model": "cifar100-tiny, mixed", "epochs": epochs, "rows": rows}, indent=1) + "\n"
         )

@@ -16,16 +16,18 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from ropewalk.lab.compare import Comparison, as_csv, compare, table
-from ropewalk.lab.comparing.entries import Entry
+from ropewalk.lab.compare.plan import Comparison
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.probes import names_of
-from ropewalk.lab.probes.file import held
-from ropewalk.lab.probes.reading import RULES
-from ropewalk.lab.probing import probe_all
+from ropewalk.lab.encoding_spec import ParsedEncoding
+from ropewalk.lab.probes import list_probe_names
+from ropewalk.lab.probes.probe_file import load_probes
+from ropewalk.lab.probes.probe_runs import probe_all_runs
+from ropewalk.lab.probes.text import TEXT_EXTENSION_RULES
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.report import report
-from ropewalk.lab.store import Run, read
+from ropewalk.lab.report import write_report
+from ropewalk.lab.run_store import RunFolder, read_json
 
 ENCODINGS = (
     "none",
@@ -46,7 +48,7 @@ TUNED = "What do rules for longer texts come to after brief fine-tuning?"
 def rules(length: int) -> list[Any]:
     """RoPE as it was trained, and with each rule for texts that are four times as long."""
     said = {"original_max_position_embeddings": length}
-    factors = {name: 2.0 if name == "dynamic" else float(FACTOR) for name in RULES}
+    factors = {name: 2.0 if name == "dynamic" else float(FACTOR) for name in TEXT_EXTENSION_RULES}
     return ["rope", *(("rope", {"extension": {"rope_type": rule, "factor": by, **said}}) for rule, by in factors.items())]
 
 
@@ -60,31 +62,31 @@ def tuning(base: Config, runs: Path) -> Config:
 def study(base: Config, runs: Path, out: Path, seeds: int) -> list[Comparison]:
     """Train, fine-tune, probe and report."""
     console, every = Console(), {"seeds": range(seeds)}
-    first = compare(ENCODINGS, base, runs, **every, console=console)
-    second = compare(rules(base.length or 0), tuning(base, runs), runs, **every, baseline="rope", console=console)
+    first = compare_encodings(ENCODINGS, base, runs, **every, console=console)
+    second = compare_encodings(rules(base.length or 0), tuning(base, runs), runs, **every, baseline="rope", console=console)
     found = [run for each in (first, second) for run in each.found() if run.result() is not None]
-    probe_all(found, names_of(found[0]), console)
+    probe_all_runs(found, list_probe_names(found[0]), console)
     for each in (first, second):
-        print(as_csv(table(each)))
-    print(report(first.found(), out, question=QUESTION))
-    print(report(second.found(), out / "tuned", question=TUNED, baseline="rope"))
+        print(format_comparison_csv(tabulate_comparison(each)))
+    print(write_report(first.found(), out, question=QUESTION))
+    print(write_report(second.found(), out / "tuned", question=TUNED, baseline="rope"))
     (out / "study.json").write_text(document(found))
     return [first, second]
 
 
-def document(runs: list[Run]) -> str:
+def document(runs: list[RunFolder]) -> str:
     """What was found of runs, a line for each, with the machines and versions that they ran with."""
-    told = {run.path.name: read(run.path / "environment.json") for run in runs}
+    told = {run.path.name: read_json(run.path / "environment.json") for run in runs}
     head = {"date": datetime.date.today().isoformat(), "length": min(run.config.length or 0 for run in runs)}
     head |= {name: next(iter(told.values()))[name] for name in ("machine", "versions")}
     lines = ",\n  ".join(json.dumps(line(run)) for run in runs)
     return f'{json.dumps(head, indent=1)[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'
 
 
-def line(run: Run) -> dict[str, Any]:
+def line(run: RunFolder) -> dict[str, Any]:
     """One run: what was trained, what it came to, and its probes, to five digits."""
-    config, result, found = run.config, run.result() or {}, held(run)
-    label = Entry(config.encoding, config.options).label
+    config, result, found = run.config, run.result() or {}, load_probes(run)
+    label = ParsedEncoding(config.encoding, config.options).label
     own = {"label": label, "seed": config.seed, "tuned": config.start is not None, "test_bits": result["test_bits"]}
     rows = {name: [_short(row) for row in found.get(name, [])] for name in ("positions", "passkey")}
     return _short(own) | rows

@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from ropewalk.lab.bench import report
+from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.store import Run
-from ropewalk.lab.tasks.vision import loss_of
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.classify import classification_loss
 from ropewalk.lab.train import Trainer
 
 CASES = {"cifar100-tiny": ("none", "mixed"), "cifar100-small": ("mixed",)}
@@ -30,7 +30,7 @@ ROUNDS = 7
 
 def bare(trainer: Trainer, images: torch.Tensor, targets: torch.Tensor) -> None:
     """One step of nothing but the model and its optimiser."""
-    loss = loss_of(trainer.model(images), targets, trainer.config)
+    loss = classification_loss(trainer.model(images), targets, trainer.config)
     trainer.accelerator.backward(loss)
     trainer.optimiser.step()
     trainer.optimiser.zero_grad(set_to_none=True)
@@ -49,7 +49,7 @@ def measured(data: str, recipe: str, encoding: str) -> dict:
     """Milliseconds a step of the bare step, of the loop, and of augmentation alone."""
     config = dataclasses.replace(RECIPES[recipe], data=data, encoding=encoding, learning_rate=1e-8)  # it learns nothing
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(config, Run(Path(folder), config), Accelerator(mixed_precision="bf16"), lambda record: None)
+        trainer = Trainer(config, RunFolder(Path(folder), config), Accelerator(mixed_precision="bf16"), lambda record: None)
         images = torch.randn(config.batch, 3, 32, 32, device="cuda")
         targets = torch.nn.functional.one_hot(torch.arange(config.batch, device="cuda") % 100, 100).float()
         steps = trainer.per_epoch
@@ -72,7 +72,7 @@ def measured(data: str, recipe: str, encoding: str) -> dict:
 
 
 def main(data: str, path: Path) -> None:
-    head = {"machine": report.machine(), "versions": report.versions(), "date": datetime.date.today().isoformat()}
+    head = {"machine": describe_machine(), "versions": list_package_versions(), "date": datetime.date.today().isoformat()}
     found = head | {"finished": False, "rows": []}
     for recipe, encodings in CASES.items():
         for encoding in encodings:

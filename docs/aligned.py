@@ -6,7 +6,7 @@ from typing import Any
 
 import griffe
 
-from ropewalk.lab.docstring import FORMULA, Entry, entries, paragraphs
+from ropewalk.lab.inspect.encoding_facts import FORMULA_INDENT, DocstringEntry, parse_docstring_entries, split_paragraphs
 
 
 class Aligned(griffe.Extension):
@@ -19,7 +19,9 @@ class Aligned(griffe.Extension):
 
 def markdown(text: str) -> str:
     """A docstring in Markdown."""
-    return "\n\n".join(listing(entries(paragraph)) or prose(paragraph) for paragraph in paragraphs(text))
+    return "\n\n".join(
+        listing(parse_docstring_entries(paragraph)) or prose(paragraph) for paragraph in split_paragraphs(text)
+    )
 
 
 def prose(paragraph: str) -> str:
@@ -27,17 +29,17 @@ def prose(paragraph: str) -> str:
 
     What follows a formula in its line, as a condition does, gets a line of its own: pages are narrow.
     """
-    if paragraph.startswith(FORMULA):
-        return re.sub(r"(?<=[^\s:]) {4,}", f"\n{FORMULA}", paragraph)
+    if paragraph.startswith(FORMULA_INDENT):
+        return re.sub(r"(?<=[^\s:]) {4,}", f"\n{FORMULA_INDENT}", paragraph)
     return re.sub(r"(`[^`]*`)|([\[<*])", lambda found: found[1] or f"&#{ord(found[2])};", paragraph)
 
 
-def listing(items: tuple[Entry, ...]) -> str:
+def listing(items: tuple[DocstringEntry, ...]) -> str:
     """Entries as a definition list, those that belong to one inside it."""
     return "\n\n".join(definition(f"`{item.name}`", prose(item.text), listing(item.entries)) for item in items)
 
 
 def definition(term: str, *parts: str) -> str:
     """One entry of a definition list; the parts are paragraphs."""
-    body = textwrap.indent("\n\n".join(part for part in parts if part), FORMULA)
-    return f"{term}\n:{body[1:] or FORMULA + term}"
+    body = textwrap.indent("\n\n".join(part for part in parts if part), FORMULA_INDENT)
+    return f"{term}\n:{body[1:] or FORMULA_INDENT + term}"

@@ -33,7 +33,7 @@ import speed
 import theorems
 import volumes
 import volumes_figures
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,7 +62,10 @@ def write(pages: Path) -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=forked) as pool:
         told = pool.submit(papers.write, pages)
         proved = pool.submit(theorems.write, pages)
-        drawn = {job: pool.submit(drawings.draw, *job, pages / "encodings") for job in itertools.product(rw.names(), THEMES)}
+        drawn = {
+            job: pool.submit(drawings.draw, *job, pages / "encodings")
+            for job in itertools.product(rw.names(), FIGURE_THEMES)
+        }
         handwritten.write(pages)
         reported = [pool.submit(reports.write, name, pages) for name in reports.PARTS]
         speed.draw(pages)

@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 import tables
-from ropewalk.lab.intervals import means
-from ropewalk.lab.plots import THEMES
-from ropewalk.lab.plots.page import legend_style, page, plain
-from ropewalk.lab.plots.theme import Theme
-from ropewalk.lab.report.panels import short
+from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
+from ropewalk.lab.figures.theme import FIGURE_THEMES, FigureTheme
+from ropewalk.lab.report.panels import shorten_label
+from ropewalk.lab.statistics import estimate_means
 
 RESULTS = Path(__file__).parent.parent / "results" / "context" / "study.json"
 PLAIN = "as trained"
@@ -75,7 +74,7 @@ def machine() -> str:
 def encodings() -> str:
     """Bits per byte of the test text, at positions far out, and keys that are found."""
     ends, asked = _lengths(1, 2, 4, 16), _lengths(1, 4, 16)
-    scores = means({label: [run["test_bits"] for run in runs(label)] for label in labels()})
+    scores = estimate_means({label: [run["test_bits"] for run in runs(label)] for label in labels()})
     head = ["encoding", "test", *_heads(ends, asked)]
     rows = []
     for label, score in sorted(scores.items(), key=lambda each: each[1].mean):
@@ -96,7 +95,7 @@ def extended() -> str:
 
 def fine_tuned() -> str:
     """After brief fine-tuning on longer texts: the test text, bits further out, keys."""
-    scores = means({label: [run["test_bits"] for run in runs(label, tuned=True)] for label in labels(tuned=True)})
+    scores = estimate_means({label: [run["test_bits"] for run in runs(label, tuned=True)] for label in labels(tuned=True)})
     ends, asked = _lengths(4, 8, 16), _lengths(4, 8)
     head = ["rule", "test", *_heads(ends, asked)]
     rows = []
@@ -120,7 +119,7 @@ def _cells(far: Curve, found: Mapping[int, str], ends: Sequence[int], asked: Seq
 
 def name(label: str) -> str:
     """A label for a table: the rule alone, where there is one."""
-    brief = short(label, 60)
+    brief = shorten_label(label, 60)
     return f"`{brief.removeprefix('rope:') if 'extension=' in label else brief}`"
 
 
@@ -130,30 +129,30 @@ def name(label: str) -> str:
 def draw(folder: Path) -> None:
     """Losses by position, light and dark, into the folder's images."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme, look in THEMES.items():
+    for theme, look in FIGURE_THEMES.items():
         _encodings(look).savefig(folder / "images" / f"context-encodings-{theme}.png", dpi=160)
         _rules(look).savefig(folder / "images" / f"context-rules-{theme}.png", dpi=160)
 
 
-def _encodings(look: Theme) -> Figure:
-    curves = {short(label, 40): curve(runs(label)) for label in labels()}
-    free = page(7.2, 3.6, look, title="Bits per byte by position", below=_trained(), note=_note())
+def _encodings(look: FigureTheme) -> Figure:
+    curves = {shorten_label(label, 40): curve(runs(label)) for label in labels()}
+    free = create_figure_page(7.2, 3.6, look, title="Bits per byte by position", below=_trained(), note=_note())
     axes = free.figure.add_subplot()
     _lines(axes, curves, look)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **legend_style(look))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
     return free.figure
 
 
-def _rules(look: Theme) -> Figure:
+def _rules(look: FigureTheme) -> Figure:
     title = "Rules for longer texts, without further training"
-    free = page(7.2, 3.4, look, title=title, below=_trained(), note=_note())
+    free = create_figure_page(7.2, 3.4, look, title=title, below=_trained(), note=_note())
     both = free.figure.subplots(1, 2, sharey=True)
     for axes, factor in zip(both, (4, 16), strict=True):
         far = {end: bits for end, bits in curve(runs("rope")).items() if end <= factor * study()["length"]}
         _lines(axes, {PLAIN: far, **{rule: curve(runs("rope"), rule, factor) for rule in rules()}}, look)
         axes.set_title(f"{factor} times as long", color=look.ink, fontsize=9, loc="left")
     both[1].set_ylabel("")
-    both[1].legend(loc="upper left", bbox_to_anchor=(1, 1), **legend_style(look))
+    both[1].legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
     return free.figure
 
 
@@ -166,9 +165,9 @@ def _note() -> str:
     return f"Means of {seeds} seeds; bins are half octaves, drawn at their ends; what is above {TOP:g} bits is cut off."
 
 
-def _lines(axes: Axes, curves: Mapping[str, Curve], look: Theme) -> None:
+def _lines(axes: Axes, curves: Mapping[str, Curve], look: FigureTheme) -> None:
     for i, (label, line) in enumerate(curves.items()):
-        style = {"color": look.of_head(i, len(curves)), "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.7}
+        style = {"color": look.get_head_color(i, len(curves)), "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.7}
         axes.plot(list(line), list(line.values()), label=label, **style)  # type: ignore[arg-type]
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -177,7 +176,7 @@ def _lines(axes: Axes, curves: Mapping[str, Curve], look: Theme) -> None:
     axes.set(xlabel="position, bytes", ylabel="bits per byte", yscale="log", ylim=(1.55, TOP), yticks=TICKS)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    plain(axes, look)
+    style_axes(axes, look)
 
 
 TABLES: dict[str, Callable[[], str]] = {

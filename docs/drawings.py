@@ -9,9 +9,10 @@ from PIL import Image
 
 from ropewalk.encoding import Encoding
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import plots
-from ropewalk.lab.patterns import patterns
-from ropewalk.lab.places import ordinary_size
+from ropewalk.lab.figures import FIGURES, applicable
+from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.inspect.attention_scores import compute_attention_patterns
+from ropewalk.lab.inspect.figure_grid import get_default_grid_size
 
 DPI = 160  # a page shows an inch as 100 pixels, and many a screen has two for one
 THUMBNAIL = 112
@@ -21,12 +22,12 @@ def instance(kind: type[Encoding]) -> Encoding:
     """What the gallery shows of a class: the attention of a ViT-S, on 14 x 14 patches if it can take images."""
     axes = 2 if kind.allowed_axes is None or 2 in kind.allowed_axes else kind.default_axes
     torch.manual_seed(1)
-    return kind(head_dim=64, heads=6, axes=axes, size=ordinary_size(axes))
+    return kind(head_dim=64, heads=6, axes=axes, size=get_default_grid_size(axes))
 
 
 def names(kind: type[Encoding]) -> list[str]:
     """The figures that there are of a class."""
-    return plots.applicable(instance(kind))
+    return applicable(instance(kind))
 
 
 def draw(name: str, theme: str, folder: Path) -> dict[str, int]:
@@ -34,7 +35,7 @@ def draw(name: str, theme: str, folder: Path) -> dict[str, int]:
     torch.set_num_threads(1)
     kind = REGISTRY[name]
     thumbnail(instance(kind), theme).save(folder / f"{name}-thumbnail-{theme}.png", optimize=True)
-    drawn = {figure: plots.FIGURES[figure](instance(kind), theme=theme) for figure in names(kind)}
+    drawn = {figure: FIGURES[figure](instance(kind), theme=theme) for figure in names(kind)}
     for title, figure in drawn.items():
         save(figure, folder / f"{name}-{title}-{theme}.png")
     return {title: round(100 * figure.get_figwidth()) for title, figure in drawn.items()}
@@ -51,7 +52,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def thumbnail(encoding: Encoding, theme: str) -> Image.Image:
     """The attention pattern of the first head, without words."""
-    scores = patterns(encoding, heads=1).heads[0].scores
+    scores = compute_attention_patterns(encoding, heads=1).heads[0].scores
     scaled = 0.5 + 0.5 * scores / scores.abs().max().clamp(min=1e-9)
-    pixels = plots.THEMES[theme].colours()(scaled.numpy(), bytes=True)
+    pixels = FIGURE_THEMES[theme].colours()(scaled.numpy(), bytes=True)
     return Image.fromarray(pixels).convert("RGB").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BICUBIC).quantize(64)

@@ -10,11 +10,17 @@ import equivariance_own
 import equivariance_relative
 import studied
 import tables
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.claims import Line, Value
-from ropewalk.lab.studies.equivariance_claims import CLAIMS, PHOTOGRAPHS, accuracy, at, lost
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.claims import ClaimValue, ResultLine
+from ropewalk.lab.studies.equivariance import (
+    EQUIVARIANCE_CLAIMS,
+    PHOTOGRAPH_CLAIMS,
+    get_test_accuracy,
+    make_offset_loss,
+    make_size_accuracy,
+)
 
-STUDY = STUDIES["equivariance"]
+STUDY = ALL_STUDIES["equivariance"]
 PAPER = {
     "learned-ape": 64.2, "axial": 72.1, "uniform": 70.5, "spherical": 73.2, "learned-axial": 72.9, "liere-8": 73.1,
     "mixed": 74.7, "learned-spherical": 74.1,
@@ -28,34 +34,34 @@ found = functools.partial(studied.found, "equivariance")
 """The lines of all parts."""
 
 
-def of(part: str, lines: Sequence[Line] | None = None) -> list[Line]:
+def of(part: str, lines: Sequence[ResultLine] | None = None) -> list[ResultLine]:
     """The lines of a part."""
     return studied.of(part, found() if lines is None else lines)
 
 
-def soon(line: Line) -> float | None:
+def soon(line: ResultLine) -> float | None:
     """The share of all epochs after which the validation accuracy first has nine tenths of its last value, in per cent."""
     curve = line["curve"]
     return next((100 * (i + 1) / len(curve) for i, each in enumerate(curve) if each >= 0.9 * curve[-1]), None)
 
 
-def shuffled(line: Line) -> float | None:
+def shuffled(line: ResultLine) -> float | None:
     """The accuracy on images whose patches have changed places, in points."""
     rows = line["probes"].get("shuffle", [])
     return 100 * rows[0]["accuracy"] if rows else None
 
 
-def state_table(lines: Sequence[Line] | None = None) -> str:
+def state_table(lines: Sequence[ResultLine] | None = None) -> str:
     """How many runs of each part are made, photographs included."""
     every = found() if lines is None else lines
-    photographs = studied.state(STUDIES["equivariance-imagenette"], every).splitlines()[2:]
+    photographs = studied.state(ALL_STUDIES["equivariance-imagenette"], every).splitlines()[2:]
     return "\n".join([studied.state(STUDY, every), *photographs])
 
 
-def displaced(by: int) -> Value:
+def displaced(by: int) -> ClaimValue:
     """Points that are lost when the content of images moves by so many pixels, the four ways together."""
 
-    def value(line: Line) -> float | None:
+    def value(line: ResultLine) -> float | None:
         found = {tuple(row["shift"]): row["accuracy"] for row in line["probes"].get("translation", [])}
         moved = [each for shift, each in found.items() if max(map(abs, shift)) == by]
         return 100 * (found[0, 0] - math.fsum(moved) / len(moved)) if moved else None
@@ -63,56 +69,65 @@ def displaced(by: int) -> Value:
     return value
 
 
-def error(axis: str) -> Value:
+def error(axis: str) -> ClaimValue:
     """The change of scores that is expected when all tokens move by a patch, the mean over layers."""
 
-    def value(line: Line) -> float | None:
+    def value(line: ResultLine) -> float | None:
         rows = [row["expected"] for row in line["probes"].get("equivariance", []) if row.get("axis") == axis]
         return math.fsum(rows) / len(rows) if rows else None
 
     return value
 
 
-def main_table(lines: Sequence[Line] | None = None) -> str:
+def main_table(lines: Sequence[ResultLine] | None = None) -> str:
     """The most telling encodings: accuracy, what it is above learned-ape, and the seeds that it is made of."""
     some = of("main", lines)
-    seeds = {"each seed": studied.each_seed(some, accuracy)}
+    seeds = {"each seed": studied.each_seed(some, get_test_accuracy)}
     paper = {"the paper's": lambda name: f"{PAPER[name]:.1f}" if name in PAPER else ""}
-    return studied.compared(some, accuracy, "test accuracy", seeds | paper | {"parameters": studied.parameters(some)})
+    return studied.compared(
+        some, get_test_accuracy, "test accuracy", seeds | paper | {"parameters": studied.parameters(some)}
+    )
 
 
-def probes_table(lines: Sequence[Line] | None = None) -> str:
+def probes_table(lines: Sequence[ResultLine] | None = None) -> str:
     """What probes say of the same runs, in the same order."""
     some = of("main", lines)
     if not some:
         return studied.ABSENT
     columns = {
-        "48 px": at(48), "64 px": at(64), "places moved": lost(4.0), "content moved": displaced(8), "shuffled": shuffled,
+        "48 px": make_size_accuracy(48),
+        "64 px": make_size_accuracy(64),
+        "places moved": make_offset_loss(4.0),
+        "content moved": displaced(8),
+        "shuffled": shuffled,
         "90 % after": soon,
-    }  # fmt: skip
+    }
     cells = [studied.probed(some, value) for value in columns.values()]
     cells += [studied.probed(some, error(axis), digits=2) for axis in ("row", "column")]
-    rows = [[f"`{name}`", *(cell(name) for cell in cells)] for name in studied.levels(some, accuracy)]
+    rows = [[f"`{name}`", *(cell(name) for cell in cells)] for name in studied.levels(some, get_test_accuracy)]
     return tables.table(["encoding", *columns, "error, down", "error, sideways"], rows)
 
 
-def own_table(lines: Sequence[Line] | None = None) -> str:
+def own_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Encodings with spans of their own, beside the common one."""
     return equivariance_own.table(of("own", lines), of("main", lines))
 
 
-def perturbed_table(lines: Sequence[Line] | None = None) -> str:
+def perturbed_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Positions that are moved in training: what it gives, and what is lost when they move in the test."""
     some, still = of("perturbed", lines), of("main", lines)
-    columns = {"lost when moved": studied.probed(some, lost(4.0)), "not moved in training": studied.probed(still, accuracy)}
-    return studied.compared(some, accuracy, "test accuracy", columns)
+    columns = {
+        "lost when moved": studied.probed(some, make_offset_loss(4.0)),
+        "not moved in training": studied.probed(still, get_test_accuracy),
+    }
+    return studied.compared(some, get_test_accuracy, "test accuracy", columns)
 
 
-def fractions_table(lines: Sequence[Line] | None = None) -> str:
+def fractions_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Accuracy with all, half and a fifth of the data, about as many steps each."""
     if not of("half", lines) and not of("fifth", lines):
         return studied.ABSENT
-    parts = {part: studied.levels(of(part, lines), accuracy) for part in MORE}
+    parts = {part: studied.levels(of(part, lines), get_test_accuracy) for part in MORE}
     head = ["encoding", *(f"{count:,} images" for count in MORE.values())]
     rows = [
         [f"`{name}`", *(studied.told(parts[part].get(name)) for part in MORE)] for name in STUDY.parts["fifth"].encodings
@@ -120,33 +135,43 @@ def fractions_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(head, rows)
 
 
-def imagenette_table(lines: Sequence[Line] | None = None) -> str:
+def imagenette_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Photographs at 160 pixels, all seeds together."""
     some = [*of("imagenette", lines), *of("imagenette-again", lines)]
-    columns = {f"{side} px": studied.probed(studied.shared(some, at(side)), at(side)) for side in (80, 112, 128, 208, 320)}
-    return studied.compared(some, accuracy, "test accuracy", columns)
+    columns = {
+        f"{side} px": studied.probed(studied.shared(some, make_size_accuracy(side)), make_size_accuracy(side))
+        for side in (80, 112, 128, 208, 320)
+    }
+    return studied.compared(some, get_test_accuracy, "test accuracy", columns)
 
 
-def again_table(lines: Sequence[Line] | None = None) -> str:
+def again_table(lines: Sequence[ResultLine] | None = None) -> str:
     """What was claimed of photographs before the last three seeds, by these alone."""
-    return studied.judgements(PHOTOGRAPHS, found() if lines is None else lines)
+    return studied.judgements(PHOTOGRAPH_CLAIMS, found() if lines is None else lines)
 
 
-def screening_table(lines: Sequence[Line] | None = None) -> str:
+def screening_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Every encoding once."""
     some = sorted(of("screening", lines), key=lambda line: -line["test_accuracy"])
     head = ["encoding", "test accuracy", "48 px", "64 px", "lost when moved", "parameters"]
     return tables.table(
         head,
         [
-            [f"`{line['name']}`", f"{accuracy(line):.1f}",
-             *(studied.one(value(line)) for value in (at(48), at(64), lost(4.0))), f"{line['encoding_parameters']:,}"]
+            [
+                f"`{line['name']}`",
+                f"{get_test_accuracy(line):.1f}",
+                *(
+                    studied.one(value(line))
+                    for value in (make_size_accuracy(48), make_size_accuracy(64), make_offset_loss(4.0))
+                ),
+                f"{line['encoding_parameters']:,}",
+            ]
             for line in some
         ],
-    )  # fmt: skip
+    )
 
 
-def recipes_table(lines: Sequence[Line] | None = None) -> str:
+def recipes_table(lines: Sequence[ResultLine] | None = None) -> str:
     """The recipes that were tried, by the accuracy of learned-ape on images that were held out."""
     every = found() if lines is None else lines
     some = sorted(
@@ -156,10 +181,10 @@ def recipes_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(["recipe", "validation accuracy"], rows)
 
 
-def kernels_table(lines: Sequence[Line] | None = None) -> str:
+def kernels_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Runs that were trained twice: with cuDNN's attention, in the part `cudnn`, and with ours, in the main one."""
     before, after = (
-        {(line["name"], line["seed"]): accuracy(line) for line in of(part, lines)} for part in ("cudnn", "main")
+        {(line["name"], line["seed"]): get_test_accuracy(line) for line in of(part, lines)} for part in ("cudnn", "main")
     )
     rows = [
         [f"`{name}`", str(seed), f"{first:.2f}", f"{after[name, seed]:.2f}", f"{after[name, seed] - first:+.2f}"]
@@ -169,12 +194,12 @@ def kernels_table(lines: Sequence[Line] | None = None) -> str:
     return tables.table(["encoding", "seed", "cuDNN's", "ours", "difference"], rows) if rows else studied.ABSENT
 
 
-def claims_table(lines: Sequence[Line] | None = None) -> str:
+def claims_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Each claim with its verdict."""
-    return studied.claims(CLAIMS, found() if lines is None else lines, without="uniform")
+    return studied.claims(EQUIVARIANCE_CLAIMS, found() if lines is None else lines, without="uniform")
 
 
-def relative_table(lines: Sequence[Line] | None = None) -> str:
+def relative_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Relative rotations against the others, on images of both kinds."""
     small, first, again = (of(part, lines) for part in ("main", "imagenette", "imagenette-again"))
     steady = [line for line in small if line["name"] != "uniform"]
@@ -182,12 +207,12 @@ def relative_table(lines: Sequence[Line] | None = None) -> str:
     return equivariance_relative.table(groups | {"photographs": [*first, *again], "photographs, seeds 3 to 5": again})
 
 
-def layers_table(lines: Sequence[Line] | None = None) -> str:
+def layers_table(lines: Sequence[ResultLine] | None = None) -> str:
     """How much faster the first layers turn than the last, before and after training."""
     return equivariance_layers.table(of("main", lines))
 
 
-def pictures(lines: Sequence[Line] | None = None) -> str:
+def pictures(lines: Sequence[ResultLine] | None = None) -> str:
     """The figures on the page."""
     return studied.pictures("equivariance", equivariance_figures.FIGURES, of("main", lines))
 

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import study_figures
-from ropewalk.lab.plots.page import legend_style, page, plain
-from ropewalk.lab.plots.theme import Theme
-from ropewalk.lab.probes.resolving import MODES
-from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
+from ropewalk.lab.figures.theme import FigureTheme
+from ropewalk.lab.probes.resolution import RESOLUTION_MODES
+from ropewalk.lab.studies.claims import ResultLine
 from study_figures import BySeed, accuracies, bars
 
 FIGURES = {
@@ -25,19 +25,19 @@ NEAR = 12
 """Points above and below the base that are shown; what is farther off is seen above."""
 
 
-def draw(folder: Path, lines: Sequence[Line]) -> None:
+def draw(folder: Path, lines: Sequence[ResultLine]) -> None:
     """Both figures, light and dark, into the folder's images; none before the runs that they show are made."""
     some = [line for line in lines if line["part"] == "main"]
     study_figures.write(folder, "equivariance", {"sizes": sizes, "frequencies": frequencies}, some)
 
 
-def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
+def sizes(look: FigureTheme, lines: Sequence[ResultLine]) -> Figure:
     """Accuracy by the size of images, in both ways to place their patches; below, what is above or below axial RoPE."""
     below = "Validation accuracy at other sizes than that of training; bars are from the lowest to the highest seed"
     note = f"Below, what is more than {NEAR} points from {BASE} is cut off. Left, a learned table ends with its grid."
-    free = page(7.4, 5.6, look, title="Images of other sizes", below=below, note=note)
+    free = create_figure_page(7.4, 5.6, look, title="Images of other sizes", below=below, note=note)
     rows = free.figure.subplots(2, 2, sharey="row", sharex=True)
-    for column, mode in enumerate(MODES):
+    for column, mode in enumerate(RESOLUTION_MODES):
         base = accuracies(lines, BASE, mode)
         for name in DRAWN:
             own = accuracies(lines, name, mode)
@@ -48,8 +48,8 @@ def sizes(look: Theme, lines: Sequence[Line]) -> Figure:
     rows[0][0].set_ylabel("accuracy, %")
     rows[1][0].set_ylabel(f"above {BASE}, points")
     for axes in rows.flat:
-        plain(axes, look)
-    rows[0][1].legend(loc="upper left", bbox_to_anchor=(1, 1), **legend_style(look))
+        style_axes(axes, look)
+    rows[0][1].legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
     return free.figure
 
 
@@ -63,22 +63,22 @@ def less(own: BySeed, base: BySeed) -> dict[int, dict[int, float]]:
     return {side: each for side, each in found.items() if each}
 
 
-def frequencies(look: Theme, lines: Sequence[Line]) -> Figure:
+def frequencies(look: FigureTheme, lines: Sequence[ResultLine]) -> Figure:
     """The spread of frequencies of each layer: quarters and middle of all pairs or triplets of one seed."""
     below = "Radians across the image of all pairs or triplets of a layer after training: middle half and median, first seed"
-    free = page(7.4, 2.6, look, title="What layers learn", below=below)
+    free = create_figure_page(7.4, 2.6, look, title="What layers learn", below=below)
     for axes, name in zip(free.figure.subplots(1, len(LEARNED), sharey=True), LEARNED, strict=True):
         for line in (line for line in lines if line["name"] == name and line["seed"] == 0):
             _spread(axes, line["probes"].get("frequencies", []), look)
         axes.set_title(name, color=look.ink, fontsize=9, loc="left")
         axes.set(xlabel="layer", ylabel="radians" if name == LEARNED[0] else "")
-        plain(axes, look)
+        style_axes(axes, look)
     return free.figure
 
 
-def _spread(axes: Axes, rows: Sequence[Mapping[str, Any]], look: Theme) -> None:
+def _spread(axes: Axes, rows: Sequence[Mapping[str, Any]], look: FigureTheme) -> None:
     ordered = [sorted(row["radians"]) for row in rows]
     quarter, half, three = ([each[int(share * (len(each) - 1))] for each in ordered] for share in (0.25, 0.5, 0.75))
     layers = [row["layer"] + 1 for row in rows]
-    axes.fill_between(layers, quarter, three, color=look.of_axis("row"), alpha=0.3, linewidth=0)
-    axes.plot(layers, half, color=look.of_axis("row"), linewidth=1.7)
+    axes.fill_between(layers, quarter, three, color=look.get_axis_color("row"), alpha=0.3, linewidth=0)
+    axes.plot(layers, half, color=look.get_axis_color("row"), linewidth=1.7)

@@ -4,29 +4,29 @@ from collections.abc import Mapping, Sequence
 
 import studied
 import tables
-from ropewalk.lab.intervals import Estimate, contrast
-from ropewalk.lab.studies.claims import Line
-from ropewalk.lab.studies.equivariance_claims import accuracy
+from ropewalk.lab.statistics import MeanEstimate, estimate_contrast
+from ropewalk.lab.studies.claims import ResultLine
+from ropewalk.lab.studies.equivariance import get_test_accuracy
 
 RELATIVE = ("axial", "learned-axial", "mixed", "golden", "comrope-ld-8")
 OTHERS = ("spherical", "learned-spherical", "spherical-symmetric", "liere-8")
 """Rotations of several frequencies."""
 
 
-def table(some: Mapping[str, Sequence[Line]]) -> str:
+def table(some: Mapping[str, Sequence[ResultLine]]) -> str:
     """The mean of the relative ones less that of the others, with its interval, for each group of lines by name."""
     rows = [[name, *_row(lines)] for name, lines in some.items() if lines]
     return tables.table(["runs", "relative", "not", "difference"], rows) if rows else studied.ABSENT
 
 
-def _row(lines: Sequence[Line]) -> list[str]:
-    values = studied.by_name(lines, accuracy)
+def _row(lines: Sequence[ResultLine]) -> list[str]:
+    values = studied.by_name(lines, get_test_accuracy)
     sides = [[name for name in names if name in values] for names in (RELATIVE, OTHERS)]
     return [*(", ".join(f"`{name}`" for name in side) for side in sides), studied.told(between(values, *sides), sign="+")]
 
 
-def between(values: Mapping[str, Mapping[int, float]], one: Sequence[str], other: Sequence[str]) -> Estimate | None:
+def between(values: Mapping[str, Mapping[int, float]], one: Sequence[str], other: Sequence[str]) -> MeanEstimate | None:
     """The mean of some less the mean of others, all of them with equal weight."""
     if not one or not other:
         return None
-    return contrast(values, {name: 1 / len(one) for name in one} | {name: -1 / len(other) for name in other})
+    return estimate_contrast(values, {name: 1 / len(one) for name in one} | {name: -1 / len(other) for name in other})

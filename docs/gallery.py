@@ -10,8 +10,9 @@ import ropewalk as rw
 from aligned import definition, prose
 from ropewalk.encoding import Encoding, Shape, parameters_of
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import describe, docstring, plots
-from ropewalk.lab.docstring import Docstring
+from ropewalk.lab.figures import FIGURES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.inspect.encoding_facts import ParsedDocstring, parse_class_docstring, summarize_encoding
 from ropewalk.positions import CONVENTIONS
 from tables import table
 from words import acts_on, axes, learning, oblique, others, paper, parameters, relative, setting
@@ -25,7 +26,7 @@ def write(folder: Path, widths: Mapping[str, Mapping[str, int]]) -> None:
 
 def page(kind: type[Encoding], widths: Mapping[str, int]) -> str:
     """All about one encoding."""
-    said = docstring.describe(kind)
+    said = parse_class_docstring(kind)
     parts = [f"# {kind.name}", *map(prose, (said.summary, *said.definition)), *map(_beware, said.beware)]
     parts += ["## At a glance", facts(kind), "## How to create it", example(kind)]
     parts += [*_figures(kind, widths), *_variants(kind, said), *_options(kind, said)]
@@ -34,7 +35,7 @@ def page(kind: type[Encoding], widths: Mapping[str, int]) -> str:
 
 def facts(kind: type[Encoding]) -> str:
     """What it acts on, claims and learns, as a table."""
-    row, encoding = describe.row(kind), drawings.instance(kind)
+    row, encoding = summarize_encoding(kind), drawings.instance(kind)
     lines = {
         "acts on": acts_on(row),
         "axes": axes(kind),
@@ -59,7 +60,7 @@ def example(kind: type[Encoding]) -> str:
     made = ", ".join(f"{name}={value!r}" for name, value in options.items())
     lines = ["import torch", "", "import ropewalk as rw", "", f'encoding = rw.create("{kind.name}", {made})']
     lines += [f"code = encoding(encoding.grid({', '.join(map(str, encoding.size))}))  # once per forward pass", ""]
-    if "tokens" in describe.row(kind)["acts_on"]:
+    if "tokens" in summarize_encoding(kind)["acts_on"]:
         lines += [f"x = code.tokens(torch.randn(2, {tokens}, 384))  # once, before the first block"]
     else:
         lines += [
@@ -71,10 +72,10 @@ def example(kind: type[Encoding]) -> str:
 
 def picture(name: str, alt: str, width: int) -> str:
     """A figure in both themes, of which the site shows one."""
-    return "\n".join(f"![{alt}]({name}-{theme}.png#only-{theme}){{ width={width} }}" for theme in plots.THEMES)
+    return "\n".join(f"![{alt}]({name}-{theme}.png#only-{theme}){{ width={width} }}" for theme in FIGURE_THEMES)
 
 
-def explained(option: str, said: Docstring) -> str:
+def explained(option: str, said: ParsedDocstring) -> str:
     """What is said of an option; where only another option or the definition speaks of it, which. Else nothing."""
     if option in said.options:
         return prose(said.options[option].text)
@@ -86,7 +87,7 @@ def explained(option: str, said: Docstring) -> str:
 def _figures(kind: type[Encoding], widths: Mapping[str, int]) -> list[str]:
     parts = ["## Figures"]
     for name, width in widths.items():
-        words = (inspect.getdoc(plots.FIGURES[name]) or "").split("\n\n")[0]
+        words = (inspect.getdoc(FIGURES[name]) or "").split("\n\n")[0]
         parts += [prose(words), picture(f"{kind.name}-{name}", f"{name} of {kind.name}", width)]
     return parts
 
@@ -95,7 +96,7 @@ def _beware(warning: str) -> str:
     return f'!!! warning "Beware"\n\n    {prose(warning[0].upper() + warning[1:])}'
 
 
-def _variants(kind: type[Encoding], said: Docstring) -> list[str]:
+def _variants(kind: type[Encoding], said: ParsedDocstring) -> list[str]:
     """The variants, if there are several, with their settings; the first is the default."""
     if len(kind.variants) == 1:
         return []
@@ -108,7 +109,7 @@ def _variants(kind: type[Encoding], said: Docstring) -> list[str]:
     return ["## Variants", prose(top.text), *shown]
 
 
-def _options(kind: type[Encoding], said: Docstring) -> list[str]:
+def _options(kind: type[Encoding], said: ParsedDocstring) -> list[str]:
     """Its own options, each with its default and what is said of it."""
     taken = parameters_of(kind)
     names = [n for n in {**said.options, **taken} if n in said.options or n not in Shape.__annotations__]

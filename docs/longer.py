@@ -7,8 +7,9 @@ from typing import Any
 import far
 import tables
 from ropewalk import extension
-from ropewalk.lab import docstring
-from ropewalk.lab.plots import THEMES, extensions
+from ropewalk.lab.figures.extensions import draw_extensions
+from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.inspect.encoding_facts import parse_docstring
 
 READERS = (None, "vllm", "mlx")
 WIDTH, LONGEST = 128, 65536
@@ -24,13 +25,13 @@ CASES: dict[str, dict[str, Any]] = {
 def draw(folder: Path) -> None:
     """What rules make of frequencies, light and dark, into the folder's images."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme in THEMES:
-        extensions(theme=theme).savefig(folder / "images" / f"extensions-{theme}.png", dpi=160)
+    for theme in FIGURE_THEMES:
+        draw_extensions(theme=theme).savefig(folder / "images" / f"extensions-{theme}.png", dpi=160)
 
 
 def rules() -> str:
     """Every rule: its name in a dictionary, what it is, and whether it depends on the length."""
-    said = {name: docstring.parse(kind.__doc__ or "") for name, kind in extension.RULES.items()}
+    said = {name: parse_docstring(kind.__doc__ or "") for name, kind in extension.RULES.items()}
     rows = [(f"`{name}`", f"`{extension.RULES[name].__name__}`", words.summary) for name, words in said.items()]
     return tables.table(["`rope_type`", "class", "what it does"], rows)
 

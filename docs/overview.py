@@ -6,7 +6,7 @@ import drawings
 import ropewalk as rw
 from gallery import picture
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import describe
+from ropewalk.lab.inspect.encoding_facts import summarize_encoding
 from tables import table
 from words import axes, learning, oblique, paper, parameters, relative
 
@@ -52,7 +52,7 @@ def write(folder: Path) -> None:
 
 def line(name: str) -> list[str]:
     """The row of one encoding."""
-    kind, row, encoding = REGISTRY[name], describe.row(REGISTRY[name]), drawings.instance(REGISTRY[name])
+    kind, row, encoding = REGISTRY[name], summarize_encoding(REGISTRY[name]), drawings.instance(REGISTRY[name])
     thumbnail = picture(f"{name}-thumbnail", f"attention pattern of {name}", 56).replace("\n", " ")
     return [
         f"[{thumbnail}<br>`{name}`]({name}.md)",

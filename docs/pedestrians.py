@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import pedestrians_figures
 import studied
 import tables
-from ropewalk.lab.intervals import differences
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.claims import Line, Value
-from ropewalk.lab.studies.equivariance_claims import accuracy
+from ropewalk.lab.statistics import estimate_differences
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.claims import ClaimValue, ResultLine
+from ropewalk.lab.studies.equivariance import get_test_accuracy
 
-STUDY = STUDIES["pedestrians"]
+STUDY = ALL_STUDIES["pedestrians"]
 SHARE = 0.9
 """Of what `learned-ape` has in the end, on the average: the level that all runs are timed to."""
 
@@ -22,28 +22,28 @@ found = functools.partial(studied.found, "pedestrians")
 """The lines of all parts."""
 
 
-def level(lines: Sequence[Line]) -> float | None:
+def level(lines: Sequence[ResultLine]) -> float | None:
     """The box AP on the validation set that runs are timed to."""
     last = [line["box_curve"][-1] for line in lines if line["name"] == "learned-ape" and line["box_curve"]]
     return SHARE * math.fsum(last) / len(last) if last else None
 
 
-def reached(wanted: float) -> Value:
+def reached(wanted: float) -> ClaimValue:
     """The share of validations after which a run first has that box AP, in per cent."""
 
-    def value(line: Line) -> float | None:
+    def value(line: ResultLine) -> float | None:
         curve = line["box_curve"]
         return next((100 * (i + 1) / len(curve) for i, each in enumerate(curve) if each >= wanted), None)
 
     return value
 
 
-def timed(lines: Sequence[Line], wanted: float) -> dict[str, Callable[[str], str]]:
+def timed(lines: Sequence[ResultLine], wanted: float) -> dict[str, Callable[[str], str]]:
     """Columns: how soon that level is reached, and how much sooner than by `learned-ape`, if all runs of both reach it."""
     runs = Counter(line["name"] for line in lines)
     values = studied.by_name(lines, reached(wanted))
     all_of = {name: each for name, each in values.items() if len(each) == runs[name]}
-    later = differences(all_of, "learned-ape") if "learned-ape" in all_of else {}
+    later = estimate_differences(all_of, "learned-ape") if "learned-ape" in all_of else {}
 
     def after(name: str) -> str:
         there = len(values.get(name, {}))
@@ -56,7 +56,7 @@ def timed(lines: Sequence[Line], wanted: float) -> dict[str, Callable[[str], str
     return {"reached after": after, "sooner": sooner}
 
 
-def masks_table(lines: Sequence[Line] | None = None) -> str:
+def masks_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Boxes and masks of pedestrians on the test set, and how soon boxes are good."""
     some = studied.of("masks", found() if lines is None else lines)
     keys = {"box AP50": "box_ap50", "box AP75": "box_ap75", "mask AP": "mask_ap", "mask AP50": "mask_ap50"}
@@ -66,14 +66,14 @@ def masks_table(lines: Sequence[Line] | None = None) -> str:
     return studied.compared(some, studied.points("box_ap"), "box AP", columns)
 
 
-def backbones_table(lines: Sequence[Line] | None = None) -> str:
+def backbones_table(lines: Sequence[ResultLine] | None = None) -> str:
     """The classifiers that detectors begin with."""
     some = studied.of("backbones", found() if lines is None else lines)
-    rows = [[f"`{name}`", studied.told(each)] for name, each in studied.levels(some, accuracy).items()]
+    rows = [[f"`{name}`", studied.told(each)] for name, each in studied.levels(some, get_test_accuracy).items()]
     return tables.table(["encoding", "test accuracy"], rows) if rows else studied.ABSENT
 
 
-def picture(lines: Sequence[Line] | None = None) -> str:
+def picture(lines: Sequence[ResultLine] | None = None) -> str:
     """The figure on the page."""
     some = studied.of("masks", found() if lines is None else lines)
     return studied.pictures("pedestrians", pedestrians_figures.FIGURES, some)

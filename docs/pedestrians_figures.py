@@ -8,34 +8,34 @@ from matplotlib.figure import Figure
 
 import studied
 import study_figures
-from ropewalk.lab.plots.page import legend_style, page, plain
-from ropewalk.lab.plots.theme import Theme
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
+from ropewalk.lab.figures.theme import FigureTheme
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.claims import ResultLine
 
 FIGURES = {"boxes": "Box AP on the validation set during training, and on the test set in the end, seed by seed"}
-DRAWN = STUDIES["pedestrians"].parts["masks"].encodings
+DRAWN = ALL_STUDIES["pedestrians"].parts["masks"].encodings
 
 
-def draw(folder: Path, lines: Sequence[Line]) -> None:
+def draw(folder: Path, lines: Sequence[ResultLine]) -> None:
     """The figure, light and dark, into the folder's images; none before the runs that it shows are made."""
     study_figures.write(folder, "pedestrians", {"boxes": boxes}, studied.of("masks", lines))
 
 
-def boxes(look: Theme, lines: Sequence[Line]) -> Figure:
+def boxes(look: FigureTheme, lines: Sequence[ResultLine]) -> Figure:
     """Box AP by epoch, and beside it that of the test set."""
     below = "Validation during training, means of as many seeds as an encoding has dots, and one test in the end"
-    free = page(7.4, 4.2, look, title="Boxes of pedestrians", below=below)
+    free = create_figure_page(7.4, 4.2, look, title="Boxes of pedestrians", below=below)
     left, right = free.figure.subplots(1, 2, width_ratios=(5, 3))
     _curves(left, lines, look)
     _dots(right, lines, look)
     for axes, title in ((left, "validation"), (right, "test, a dot for each seed")):
         axes.set_title(title, color=look.ink, fontsize=9, loc="left")
-        plain(axes, look)
+        style_axes(axes, look)
     return free.figure
 
 
-def curves(lines: Sequence[Line], name: str) -> dict[int, dict[int, float]]:
+def curves(lines: Sequence[ResultLine], name: str) -> dict[int, dict[int, float]]:
     """Box AP of an encoding on the validation set in points, by epoch and seed; the last epoch is always validated."""
     found: dict[int, dict[int, float]] = {}
     for line in (line for line in lines if line["name"] == name):
@@ -45,15 +45,15 @@ def curves(lines: Sequence[Line], name: str) -> dict[int, dict[int, float]]:
     return dict(sorted(found.items()))
 
 
-def _curves(axes: Axes, lines: Sequence[Line], look: Theme) -> None:
+def _curves(axes: Axes, lines: Sequence[ResultLine], look: FigureTheme) -> None:
     for name in DRAWN:
         values = curves(lines, name)
         axes.plot(list(values), study_figures.means(values), label=name, **study_figures.style(name, look))
     axes.set(xlabel="epoch", ylabel="box AP, points")
-    axes.legend(loc="lower right", **legend_style(look))
+    axes.legend(loc="lower right", **get_legend_style(look))
 
 
-def _dots(axes: Axes, lines: Sequence[Line], look: Theme) -> None:
+def _dots(axes: Axes, lines: Sequence[ResultLine], look: FigureTheme) -> None:
     values = studied.by_name(lines, studied.points("box_ap"))
     for row, name in enumerate(DRAWN):
         some = list(values.get(name, {}).values())

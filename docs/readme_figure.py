@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import ropewalk as rw
-from ropewalk.lab.plots import THEMES, attention_patterns
+from ropewalk.lab.figures.attention_patterns import draw_attention_patterns
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 HERE = Path(__file__).parent
 SHAPE = {"head_dim": 48, "heads": 3, "axes": 2, "size": (18, 32)}
@@ -30,9 +31,9 @@ def main() -> None:
     folder = HERE / "images"
     folder.mkdir(exist_ok=True, parents=True)
     encodings = {label: build(name, options) for label, (name, options) in METHODS.items()}
-    for theme in THEMES:
+    for theme in FIGURE_THEMES:
         path = folder / f"attention-patterns-{theme}.png"
-        save(attention_patterns(encodings, heads=3, seed=1, theme=theme), path)
+        save(draw_attention_patterns(encodings, heads=3, seed=1, theme=theme), path)
         print(path)
 
 

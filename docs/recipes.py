@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import aligned
 from gallery import explained
-from ropewalk.lab import docstring
 from ropewalk.lab import recipes as module
-from ropewalk.lab.config import ELSEWHERE, Config
+from ropewalk.lab.config import UNHASHED_FIELDS, Config
+from ropewalk.lab.inspect.encoding_facts import parse_docstring, parse_docstring_entries, split_paragraphs
 from ropewalk.lab.recipes import RECIPES
 from tables import table
 
@@ -39,13 +39,15 @@ def recipes() -> str:
     """All recipes side by side: settings in which they differ, but for those that change no result."""
     documents = {name: config.document() for name, config in RECIPES.items()}
     differ = [key for key in Config().document() if len({word(each[key]) for each in documents.values()}) > 1]
-    rows = [[f"`{key}`", *(_narrow(each[key]) for each in documents.values())] for key in differ if key not in ELSEWHERE]
+    rows = [
+        [f"`{key}`", *(_narrow(each[key]) for each in documents.values())] for key in differ if key not in UNHASHED_FIELDS
+    ]
     return table(["", *(f"`{name}`" for name in documents)], rows)
 
 
 def whose() -> str:
     """What the recipes say of themselves."""
-    return "\n\n".join(aligned.listing(docstring.entries(part)) for part in docstring.paragraphs(module.__doc__ or "")[1:])
+    return "\n\n".join(aligned.listing(parse_docstring_entries(part)) for part in split_paragraphs(module.__doc__ or "")[1:])
 
 
 def contradictions() -> str:
@@ -59,7 +61,7 @@ def contradictions() -> str:
 
 def settings() -> str:
     """Every setting with its default, and what is said of it."""
-    said = docstring.parse(inspect.getdoc(Config) or "")
+    said = parse_docstring(inspect.getdoc(Config) or "")
     rows = [(f"`{name}`", word(value), explained(name, said)) for name, value in Config().document().items()]
     return table(["setting", "default", ""], rows)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import aligned
 import tables
-from ropewalk.lab.bench.job import Row
-from ropewalk.lab.bench.report import excuse
-from ropewalk.lab.plots import THEMES, cost
+from ropewalk.lab.bench.suites import explain_missing_figures
+from ropewalk.lab.bench.timing import BenchRow
+from ropewalk.lab.figures.cost import draw_step_cost
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.ops.attend import FEW
 
 RESULTS = Path(__file__).parent.parent / "results" / "kernels-h200.json"
@@ -46,7 +47,7 @@ def document(path: Path | None = None) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def rows(**labels: str) -> list[Row]:
+def rows(**labels: str) -> list[BenchRow]:
     """The rows with these labels."""
     found = document()
     return [row for row in found["rows"] if labels.items() <= row.items()] if found else []
@@ -82,7 +83,7 @@ def steps() -> str:
     if not any("train ms ratio" in row for row in found):
         return _by("mode", found)
     alt = "A dot for each encoding and mode: time of a training step and of inference over that of no encoding"
-    pictures = [f"![{alt}](images/cost-{theme}.png#only-{theme})" for theme in THEMES]
+    pictures = [f"![{alt}](images/cost-{theme}.png#only-{theme})" for theme in FIGURE_THEMES]
     return "\n".join([*pictures, "", _by("mode", found)])
 
 
@@ -156,27 +157,27 @@ def draw(folder: Path) -> None:
     if found is None or not any("train ms ratio" in row for row in found["rows"]):
         return
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme in THEMES:
-        cost(found, theme=theme).savefig(folder / "images" / f"cost-{theme}.png", dpi=160)
+    for theme in FIGURE_THEMES:
+        draw_step_cost(found, theme=theme).savefig(folder / "images" / f"cost-{theme}.png", dpi=160)
 
 
-def _by(label: str, found: Sequence[Row]) -> str:
+def _by(label: str, found: Sequence[BenchRow]) -> str:
     """A table for each value of a label, with that value above it."""
     values = dict.fromkeys(row[label] for row in found)
     parts = [f"**{value}**\n\n{_table([row for row in found if row[label] == value])}" for value in values]
     return "\n\n".join(parts) or _absent()
 
 
-def _table(found: Sequence[Row]) -> str:
+def _table(found: Sequence[BenchRow]) -> str:
     """Names and figures, in the order of `COLUMNS`; a row without figures says why."""
     there = [key for key in COLUMNS if any(key in row for row in found)]
     head = ["", *(COLUMNS[key][0] for key in there)]
     return tables.table(head, [[row["name"], *_cells(row, there)] for row in found])
 
 
-def _cells(row: Row, there: Sequence[str]) -> list[str]:
+def _cells(row: BenchRow, there: Sequence[str]) -> list[str]:
     cells = [COLUMNS[key][1].format(row[key]) if key in row else "" for key in there]
-    return [aligned.prose(excuse(row)), *cells[1:]] if excuse(row) and cells else cells
+    return [aligned.prose(explain_missing_figures(row)), *cells[1:]] if explain_missing_figures(row) and cells else cells
 
 
 def _absent() -> str:

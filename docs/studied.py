@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import tables
-from ropewalk.lab.intervals import Estimate, differences, means
-from ropewalk.lab.plots import THEMES
-from ropewalk.lab.studies.claims import Claim, Line, Value, judged
-from ropewalk.lab.studies.lines import load
+from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.studies.claims import ClaimValue, ResultLine, StudyClaim, judge_claims
+from ropewalk.lab.studies.lines import load_result_lines
 from ropewalk.lab.studies.study import Study
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -18,22 +18,22 @@ JUDGED = ["claim", "whose", "of what", "difference", "verdict"]
 
 
 @functools.cache
-def found(folder: str) -> tuple[Line, ...]:
+def found(folder: str) -> tuple[ResultLine, ...]:
     """The lines of all parts of a study."""
-    return tuple(line for path in sorted((RESULTS / folder).glob("*.jsonl")) for line in load(path))
+    return tuple(line for path in sorted((RESULTS / folder).glob("*.jsonl")) for line in load_result_lines(path))
 
 
-def of(part: str, lines: Sequence[Line]) -> list[Line]:
+def of(part: str, lines: Sequence[ResultLine]) -> list[ResultLine]:
     """The lines of a part."""
     return [line for line in lines if line["part"] == part]
 
 
-def points(key: str) -> Value:
+def points(key: str) -> ClaimValue:
     """A number of the test set, in points."""
     return lambda line: 100 * line[f"test_{key}"] if f"test_{key}" in line else None
 
 
-def by_name(lines: Sequence[Line], value: Value) -> dict[str, dict[int, float]]:
+def by_name(lines: Sequence[ResultLine], value: ClaimValue) -> dict[str, dict[int, float]]:
     """A number of each run, by encoding and seed; runs that have none are left out."""
     values: dict[str, dict[int, float]] = {}
     for line in lines:
@@ -42,23 +42,23 @@ def by_name(lines: Sequence[Line], value: Value) -> dict[str, dict[int, float]]:
     return values
 
 
-def levels(lines: Sequence[Line], value: Value) -> dict[str, Estimate]:
+def levels(lines: Sequence[ResultLine], value: ClaimValue) -> dict[str, MeanEstimate]:
     """The mean of each encoding, with an interval from what seeds do to all of them: the best first, but after those that
     have more seeds."""
-    level = means({name: list(each.values()) for name, each in by_name(lines, value).items()})
+    level = estimate_means({name: list(each.values()) for name, each in by_name(lines, value).items()})
     return dict(sorted(level.items(), key=lambda item: (-item[1].seeds, -item[1].mean)))
 
 
-def above(lines: Sequence[Line], value: Value, baseline: str) -> dict[str, Estimate]:
+def above(lines: Sequence[ResultLine], value: ClaimValue, baseline: str) -> dict[str, MeanEstimate]:
     """How much each encoding has above the baseline, seed by seed."""
     values = by_name(lines, value)
-    return differences(values, baseline) if baseline in values else {}
+    return estimate_differences(values, baseline) if baseline in values else {}
 
 
 # In words
 
 
-def told(estimate: Estimate | None, *, sign: str = "", digits: int = 1) -> str:
+def told(estimate: MeanEstimate | None, *, sign: str = "", digits: int = 1) -> str:
     """A mean with half its interval."""
     if estimate is None:
         return ""
@@ -76,7 +76,7 @@ def one(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"  # minus zero is zero
 
 
-def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
+def state(study: Study, lines: Sequence[ResultLine], *, but: str = "recipe-") -> str:
     """How many runs of each part are made, of how many; parts of this beginning are left out."""
     rows = []
     for name, part in study.parts.items():
@@ -86,28 +86,28 @@ def state(study: Study, lines: Sequence[Line], *, but: str = "recipe-") -> str:
     return tables.table(["part", "what it asks", "epochs", "runs"], rows)
 
 
-def judgements(said: Sequence[Claim], lines: Sequence[Line]) -> str:
+def judgements(said: Sequence[StudyClaim], lines: Sequence[ResultLine]) -> str:
     """Each claim with its verdict."""
-    rows = [_judgement(*each) for each in judged(said, lines)]
+    rows = [_judgement(*each) for each in judge_claims(said, lines)]
     return tables.table(JUDGED, rows)
 
 
-def claims(said: Sequence[Claim], lines: Sequence[Line], *, without: str) -> str:
+def claims(said: Sequence[StudyClaim], lines: Sequence[ResultLine], *, without: str) -> str:
     """Each claim with its verdict, and with the one where one encoding has no part in the variance of seeds."""
     rows = []
-    fewer = judged(said, [line for line in lines if line["name"] != without])
-    for each, (_, other, second) in zip(judged(said, lines), fewer, strict=True):
+    fewer = judge_claims(said, [line for line in lines if line["name"] != without])
+    for each, (_, other, second) in zip(judge_claims(said, lines), fewer, strict=True):
         half = "" if other is None or other.half is None else f"± {other.half:.1f}, {second}"
         rows.append([*_judgement(*each), half])
     return tables.table([*JUDGED, f"without `{without}`"], rows)
 
 
-def _judgement(claim: Claim, difference: Estimate | None, word: str) -> list[str]:
+def _judgement(claim: StudyClaim, difference: MeanEstimate | None, word: str) -> list[str]:
     verdict = "not run" if difference is None else word
     return [claim.text, claim.source, f"{sides(claim)}: {claim.told}", told(difference, sign="+"), f"**{verdict}**"]
 
 
-def sides(claim: Claim) -> str:
+def sides(claim: StudyClaim) -> str:
     """What is compared with what, and in which parts if they are two; in which one if it is not the main one."""
     there = [side for side in (claim.one, claim.other) if side is not None]
     parts = list(dict.fromkeys(side.part for side in there))
@@ -115,7 +115,7 @@ def sides(claim: Claim) -> str:
     return names + f" ({parts[0]})" * (len(parts) == 1 and parts[0] != "main")
 
 
-def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:
+def compared(lines: Sequence[ResultLine], value: ClaimValue, head: str, columns: Mapping[str, Callable[[str], str]]) -> str:
     """The encodings of a part, the best first: a number with its interval, what it is above learned-ape, and more."""
     if not lines:
         return ABSENT
@@ -127,33 +127,33 @@ def compared(lines: Sequence[Line], value: Value, head: str, columns: Mapping[st
     return tables.table(["encoding", head, "above learned-ape", *columns], rows)
 
 
-def each_seed(lines: Sequence[Line], value: Value) -> Callable[[str], str]:
+def each_seed(lines: Sequence[ResultLine], value: ClaimValue) -> Callable[[str], str]:
     """A column: what each seed has, in their order."""
     values = by_name(lines, value)
     return lambda name: ", ".join(one(values[name][seed]) for seed in sorted(values.get(name, {})))
 
 
-def probed(lines: Sequence[Line], value: Value, *, digits: int = 1) -> Callable[[str], str]:
+def probed(lines: Sequence[ResultLine], value: ClaimValue, *, digits: int = 1) -> Callable[[str], str]:
     """A column: the mean over seeds of another number of each run."""
     values = by_name(lines, value)
     return lambda name: mean(values.get(name, {}), digits)
 
 
-def shared(lines: Sequence[Line], value: Value) -> list[Line]:
+def shared(lines: Sequence[ResultLine], value: ClaimValue) -> list[ResultLine]:
     """Lines of the seeds for which all encodings have this number."""
     seeds = [set(each) for each in by_name(lines, value).values()]
     return [line for line in lines if seeds and line["seed"] in set.intersection(*seeds)]
 
 
-def parameters(lines: Sequence[Line]) -> Callable[[str], str]:
+def parameters(lines: Sequence[ResultLine]) -> Callable[[str], str]:
     """A column: those of the encoding alone."""
     own = {line["name"]: line["encoding_parameters"] for line in lines}
     return lambda name: f"{own[name]:,}"
 
 
-def pictures(study: str, words: Mapping[str, str], lines: Sequence[Line]) -> str:
+def pictures(study: str, words: Mapping[str, str], lines: Sequence[ResultLine]) -> str:
     """Figures on a page in docs/studies, one for each theme, if there are lines that they show."""
     if not lines:
         return ABSENT
     images = [f"![{alt}](../images/{study}-{name}-{{0}}.png#only-{{0}})" for name, alt in words.items()]
-    return "\n\n".join("\n".join(image.format(theme) for theme in THEMES) for image in images)
+    return "\n\n".join("\n".join(image.format(theme) for theme in FIGURE_THEMES) for image in images)

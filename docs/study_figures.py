@@ -8,10 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ropewalk.lab.plots import THEMES
-from ropewalk.lab.plots.theme import Theme
-from ropewalk.lab.report.styles import PALETTE, PLAIN
-from ropewalk.lab.studies.claims import Line
+from ropewalk.lab.figures.theme import FIGURE_THEMES, FigureTheme
+from ropewalk.lab.report.theme import BASELINE_COLORS, ENCODING_PALETTE
+from ropewalk.lab.studies.claims import ResultLine
 
 NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "liere-8", "comrope-ld-8", "mrope")
 """Encodings that are drawn; the place of one here decides how it looks, in the figures of all studies."""
@@ -21,23 +20,26 @@ BySeed = Mapping[int, Mapping[int, float]]
 
 
 def write(
-    folder: Path, study: str, figures: Mapping[str, Callable[[Theme, Sequence[Line]], Figure]], lines: Sequence[Line]
+    folder: Path,
+    study: str,
+    figures: Mapping[str, Callable[[FigureTheme, Sequence[ResultLine]], Figure]],
+    lines: Sequence[ResultLine],
 ) -> None:
     """Figures of these lines, light and dark, into the folder's images; none where there are no lines."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for theme, look in THEMES.items() if lines else ():
+    for theme, look in FIGURE_THEMES.items() if lines else ():
         for name, figure in figures.items():
             figure(look, lines).savefig(folder / "images" / f"{study}-{name}-{theme}.png", dpi=160)
 
 
-def style(name: str, look: Theme) -> dict[str, Any]:
+def style(name: str, look: FigureTheme) -> dict[str, Any]:
     """The line of an encoding: its colour on this paper, and its dashes."""
     i = NAMES.index(name)
-    pair = PLAIN if i == 0 else PALETTE[(i - 1) % len(PALETTE)]
-    return {"color": pair[look is THEMES["dark"]], "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.6}
+    pair = BASELINE_COLORS if i == 0 else ENCODING_PALETTE[(i - 1) % len(ENCODING_PALETTE)]
+    return {"color": pair[look is FIGURE_THEMES["dark"]], "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.6}
 
 
-def accuracies(lines: Sequence[Line], name: str, mode: str) -> dict[int, dict[int, float]]:
+def accuracies(lines: Sequence[ResultLine], name: str, mode: str) -> dict[int, dict[int, float]]:
     """Of an encoding in per cent, by the side of images or volumes and by seed."""
     found: dict[int, dict[int, float]] = {}
     for line in (line for line in lines if line["name"] == name):
@@ -51,7 +53,7 @@ def means(values: BySeed) -> list[float]:
     return [math.fsum(each.values()) / len(each) for each in values.values()]
 
 
-def bars(axes: Axes, values: BySeed, name: str, look: Theme, *, aside: float = 0.0) -> None:
+def bars(axes: Axes, values: BySeed, name: str, look: FigureTheme, *, aside: float = 0.0) -> None:
     """The line of an encoding through the means, with bars from the lowest to the highest seed, so far to the right."""
     if not values:
         return

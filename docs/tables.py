@@ -7,7 +7,7 @@ from typing import Any
 import ropewalk as rw
 from ropewalk import code, rotary, testing
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import plots
+from ropewalk.lab.figures import FIGURES
 from ropewalk.positions import CONVENTIONS, grid
 
 
@@ -52,7 +52,7 @@ def families() -> str:
 
 def figures() -> str:
     """The functions that draw, for the reference."""
-    return _reference(plots.FIGURES.values())
+    return _reference(FIGURES.values())
 
 
 TABLES: dict[str, Callable[[], str]] = {

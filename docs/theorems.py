@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import theorem_figures
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 SOURCES = Path(__file__).parent / "theory"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -56,7 +56,7 @@ def page(text: str, name: str) -> tuple[str, dict[tuple[str, str], Any]]:
         figures |= {
             (figure, theme): eval(call, vars(theorem_figures) | namespace | {"look": look})
             for figure, _, call in FIGURE.findall(part)
-            for theme, look in THEMES.items()
+            for theme, look in FIGURE_THEMES.items()
         }
         part = VALUE.sub(lambda found: str(eval("f" + repr("{" + found[1] + "}"), namespace)), part)
         words += FIGURE.sub(lambda found: _picture(found[1], found[2]), part)
@@ -83,4 +83,4 @@ def _printed(code: str, name: str, namespace: dict[str, Any]) -> str:
 
 
 def _picture(name: str, words: str) -> str:
-    return "\n".join(f"![{words}]({name}-{theme}.png#only-{theme})" for theme in THEMES)
+    return "\n".join(f"![{words}]({name}-{theme}.png#only-{theme})" for theme in FIGURE_THEMES)

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ropewalk.encoding import Encoding, Traits
-from ropewalk.lab import docstring
-from ropewalk.lab.listing import parameters as parameters
-from ropewalk.lab.places import axis_names
+from ropewalk.lab.inspect.encoding_facts import format_parameter_counts as format_parameter_counts
+from ropewalk.lab.inspect.encoding_facts import parse_docstring
+from ropewalk.lab.inspect.figure_grid import get_axis_names
 
 OWN = ("oblique", "learned")  # traits that have a row of their own
 GROUPS = ("pairs", "triplets", "blocks")
@@ -14,7 +14,7 @@ GROUPS = ("pairs", "triplets", "blocks")
 
 def relative(traits: Traits, *, long: bool = False) -> str:
     """Along which axes scores depend on differences of positions alone."""
-    along = [name for name, holds in zip(axis_names(traits.axes), traits.relative, strict=True) if holds]
+    along = [name for name, holds in zip(get_axis_names(traits.axes), traits.relative, strict=True) if holds]
     if len(along) == traits.axes:
         return "yes: scores stay put when all positions shift" if long else "yes"
     if not along:
@@ -34,7 +34,7 @@ def oblique(traits: Traits, *, long: bool = False) -> str:
 
 def others(traits: Traits) -> str:
     """What else it claims, each in a line, in the words of `Traits` itself."""
-    said = docstring.parse(Traits.__doc__ or "").options
+    said = parse_docstring(Traits.__doc__ or "").options
     return "<br>".join(said[name].text for name, value in asdict(traits).items() if value is True and name not in OWN)
 
 

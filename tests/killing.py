@@ -6,9 +6,9 @@ import signal
 
 import torch
 
-from ropewalk.lab import store
+from ropewalk.lab import run_store
 from ropewalk.lab.config import Config
-from ropewalk.lab.train import train
+from ropewalk.lab.train import train_run
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["ropewalk.lab.train"])
@@ -24,5 +24,5 @@ def killed_after(config, runs, count):
         if next(calls) == count:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store.os.replace = put
-    train(Config.of(config), runs)
+    run_store.os.replace = put
+    train_run(Config.of(config), runs)

@@ -11,7 +11,8 @@ from timm.models.eva import Eva
 
 import ropewalk as rw
 from reference import normal
-from ropewalk.adapters.timm import install, uninstall
+from ropewalk.adapters.timm import install
+from ropewalk.adapters.timm.attach import uninstall
 
 SMALL = {"pretrained": False, "img_size": (48, 80), "patch_size": 16, "embed_dim": 48, "depth": 2, "num_classes": 5}
 HOSTS = {

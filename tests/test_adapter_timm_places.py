@@ -9,7 +9,8 @@ import torch
 from timm.models._manipulate import reinit_non_persistent_buffers
 
 import ropewalk as rw
-from ropewalk.adapters.timm import install, uninstall
+from ropewalk.adapters.timm import install
+from ropewalk.adapters.timm.attach import uninstall
 from ropewalk.adapters.timm.rope import PLACING
 from test_adapter_timm import HOSTS, SMALL, close, host, images
 

@@ -12,7 +12,8 @@ from timm.utils import ModelEmaV3
 from torch import nn
 
 import ropewalk as rw
-from ropewalk.adapters.timm import install, uninstall
+from ropewalk.adapters.timm import install
+from ropewalk.adapters.timm.attach import uninstall
 from ropewalk.adapters.timm.models import PASSING
 from test_adapter_timm import HOSTS, SMALL, close, host, images, results
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.adapters.timm import fold_into, install, uninstall
+from ropewalk.adapters.timm import fold_into, install
+from ropewalk.adapters.timm.attach import uninstall
 from test_adapter_timm import OLD, TURNING, close, host, images, knows, results
 
 # Sizes

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import ropewalk as rw
-from ropewalk.adapters.transformers import install, installed, turning, uninstall
+from ropewalk.adapters.transformers import apply_rotary, install, installed, uninstall
 
 LAYERS, WORDS = 3, 97
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=LAYERS, num_attention_heads=4, initializer_range=0.15)
@@ -104,7 +104,7 @@ def assert_same(model, host, given):
 def tokens(request, monkeypatch):
     """Whether tokens are turned as few are, or as many."""
     if request.param == "many":
-        monkeypatch.setattr(turning, "FEW", 0)
+        monkeypatch.setattr(apply_rotary, "FEW", 0)
 
 
 @pytest.mark.usefixtures("tokens")
@@ -172,10 +172,10 @@ def test_few_tokens_are_turned_as_written(gain, dtype, compiled):
     heads, depth, places = {"q": 4, "k": 2}, 16, torch.tensor([[3], [70]])
     code = rw.create("rope", head_dim=depth, base=100.0)(places)
     code = code if gain is None else code.stretched(gain)
-    assert isinstance(turning.lighter(code, torch.empty(2, 1, 64)), turning.Few)
+    assert isinstance(apply_rotary.lighter(code, torch.empty(2, 1, 64)), apply_rotary.Few)
 
     def turn(q, k):
-        return turning.lighter(code, torch.empty(2, 1, 64)).qk(q, k)
+        return apply_rotary.lighter(code, torch.empty(2, 1, 64)).qk(q, k)
 
     generator = torch.Generator().manual_seed(0)
     xs = [torch.randn(2, n, 1, depth, dtype=dtype, generator=generator).requires_grad_() for n in heads.values()]
@@ -199,10 +199,10 @@ def test_what_few_tokens_cannot_do_in_few_calls_a_code_does():
     own = rw.create("rope", heads=4, learned=True, shared=False, **options)
     codes = [encoding(torch.tensor([[3]])) for encoding in (*cases, own)]
     for code in (*codes, rw.create("rope", **options)(torch.tensor([[3]]), torch.tensor([[4]]))):
-        assert turning.lighter(code, hidden) is code
+        assert apply_rotary.lighter(code, hidden) is code
     code = rw.create("rope", **options)(torch.tensor([[3]]))
-    assert turning.lighter(code, torch.empty(1, 2048, 64)) is code
-    assert turning.lighter(code.prefixed(q=1, k=1), hidden).q_prefix == 1
+    assert apply_rotary.lighter(code, torch.empty(1, 2048, 64)) is code
+    assert apply_rotary.lighter(code.prefixed(q=1, k=1), hidden).q_prefix == 1
 
 
 def test_types_of_layers_have_their_own_rules():

@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import ropewalk as rw
-from ropewalk.adapters.transformers import install, installed, scoring
+from ropewalk.adapters.transformers import attention_functions, install, installed
 from test_adapter_transformers import (
     DECODERS,
     LAYERS,
@@ -296,7 +296,7 @@ def test_a_bias_is_not_lost_to_another_attention():
 
 def test_attention_that_returns_no_weights_says_so(monkeypatch):
     model, said = install(llama(), "alibi"), []
-    monkeypatch.setattr(scoring.logger, "warning_once", said.append)
+    monkeypatch.setattr(attention_functions.logger, "warning_once", said.append)
     model(words(1, 5))
     assert said == []
     assert model(words(1, 5), output_attentions=True).attentions == ()

@@ -22,19 +22,58 @@ import dense_sizes
 import handwritten
 import ropewalk as rw
 import speed
+from patching import patch_everywhere
 from ropewalk import cli, ops
 from ropewalk.code import Code
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import bench, plots
-from ropewalk.lab.bench import clock, cpu, exponentials, judge, lengths, peers, report, steps, theirs, turning
-from ropewalk.lab.bench.contenders import Setting, contenders, hosting
-from ropewalk.lab.bench.job import Job, Refused, select
-from ropewalk.lab.bench.ops import OPS
-from ropewalk.lab.drawing import rendered
+from ropewalk.lab.bench import cpu, lengths, peers, steps, suites, timing
+from ropewalk.lab.bench.correctness import (
+    MATRIX_SAMPLE_SIZE,
+    check_output_error,
+    compute_skew_part,
+    exponentiate_skew_matrices,
+    sample_matrices,
+)
+from ropewalk.lab.bench.cpu import list_cpu_jobs, use_one_thread
+from ropewalk.lab.bench.exponentials import measure_exponential
+from ropewalk.lab.bench.lengths import list_length_jobs
+from ropewalk.lab.bench.peers import ROTATION_PEERS, RotationPeer, _make_complex, _make_plain
+from ropewalk.lab.bench.rotations import (
+    ROTATION_OPS,
+    RotationCase,
+    _list_op_work,
+    count_megabytes,
+    list_rotation_jobs,
+    measure_backward,
+    measure_forward,
+    measure_peer,
+)
+from ropewalk.lab.bench.steps import (
+    STEP_MODES,
+    StepField,
+    StepSetting,
+    create_timm_vit,
+    list_step_contenders,
+    measure_step_rows,
+)
+from ropewalk.lab.bench.suites import BENCH_SUITES, BenchSuite, explain_missing_figures, run_bench_suites
+from ropewalk.lab.bench.timing import (
+    BenchJob,
+    WrongResultError,
+    select_bench_jobs,
+    time_backward_replay,
+    time_calls,
+    time_graph_replay,
+    time_interleaved,
+    time_interleaved_rounds,
+)
+from ropewalk.lab.figures.cost import draw_step_cost
+from ropewalk.lab.figures.figure_files import encode_figure
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.models import ViT
 from test_plots import assert_readable
 
-TINY = Setting(width=24, depth=1, heads=2, size=(6, 10), patch=2, batch=2, classes=3, rounds=2, inner=1, backend="eager")
+TINY = StepSetting(width=24, depth=1, heads=2, size=(6, 10), patch=2, batch=2, classes=3, rounds=2, inner=1, backend="eager")
 HALF = torch.bfloat16
 
 
@@ -45,14 +84,14 @@ def no_gpu(monkeypatch):
 
 @pytest.fixture
 def case():
-    return turning.Case(2, 15, 4, 2, 24)
+    return RotationCase(2, 15, 4, 2, 24)
 
 
 # Who is right
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
-@pytest.mark.parametrize("op", OPS[:-1], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", ROTATION_OPS[:-1], ids=lambda op: op.name)
 def test_formulas_agree_with_the_matrices_of_codes(op, heads):
     torch.manual_seed(0)
     x, table = torch.randn(2, 4, 5, 24, dtype=torch.float64), op.draw(heads, 5, 24).double()
@@ -67,18 +106,18 @@ def test_exponentials_agree_with_pytorch_also_where_the_spectrum_repeats(size):
     skew, gradient = (free - free.mT).requires_grad_(), torch.randn(4, size, size, dtype=torch.float64)
     right = torch.linalg.matrix_exp(skew)
     (back,) = torch.autograd.grad(right, skew, gradient)
-    found, found_back = judge.exponentials(skew.detach(), gradient)
+    found, found_back = exponentiate_skew_matrices(skew.detach(), gradient)
     torch.testing.assert_close(found, right.detach())
-    torch.testing.assert_close(found_back, judge.skew_part(back))
+    torch.testing.assert_close(found_back, compute_skew_part(back))
 
 
 def test_a_judge_admits_rounding_and_nothing_more():
     right = torch.randn(4, 1000, 64, dtype=torch.float64)
-    assert judge.judged([right.to(HALF)], [right], HALF) < 2**-8
-    assert judge.judged([right.float()], [right], torch.float32) < 2**-23
-    assert judge.judged([right, right.to(HALF)], [right, right], HALF) > 2**-11
-    with pytest.raises(Refused, match="off by"):
-        judge.judged([right.to(HALF)], [right], torch.float32)
+    assert check_output_error([right.to(HALF)], [right], HALF) < 2**-8
+    assert check_output_error([right.float()], [right], torch.float32) < 2**-23
+    assert check_output_error([right, right.to(HALF)], [right, right], HALF) > 2**-11
+    with pytest.raises(WrongResultError, match="off by"):
+        check_output_error([right.to(HALF)], [right], torch.float32)
 
 
 @pytest.mark.parametrize("wrong", [0.0, math.nan, math.inf])
@@ -86,16 +125,16 @@ def test_one_wrong_row_of_thousands_is_found(wrong):
     right = torch.randn(4, 1000, 64, dtype=torch.float64)
     out = right.to(HALF)
     out[3, -1] = wrong
-    with pytest.raises(Refused, match="off by"):
-        judge.judged([right.to(HALF), out], [right, right], HALF)
-    with pytest.raises(Refused, match=r"of shape \(4, 1, 64\)"):
-        judge.judged([out[:, :1]], [right], HALF)
+    with pytest.raises(WrongResultError, match="off by"):
+        check_output_error([right.to(HALF), out], [right, right], HALF)
+    with pytest.raises(WrongResultError, match=r"of shape \(4, 1, 64\)"):
+        check_output_error([out[:, :1]], [right], HALF)
 
 
 def test_a_sample_has_the_first_and_the_last_of_each_stack():
     stack = torch.arange(2000.0)[:, None, None].expand(2000, 3, 3)
-    one, other = judge.sample(stack.unflatten(0, (2, 1000)), -stack.unflatten(0, (2, 1000)))
-    assert (len(one), one[0, 0, 0], one[-1, 0, 0]) == (judge.SAMPLE, 0, 1999)
+    one, other = sample_matrices(stack.unflatten(0, (2, 1000)), -stack.unflatten(0, (2, 1000)))
+    assert (len(one), one[0, 0, 0], one[-1, 0, 0]) == (MATRIX_SAMPLE_SIZE, 0, 1999)
     assert torch.equal(one, -other)
 
 
@@ -135,9 +174,9 @@ def mutant(op, of_x=1.0, of_table=1.0):
     return op._replace(code=lambda depth, table: Mutant(table))
 
 
-@pytest.mark.parametrize("op", OPS[:-1], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", ROTATION_OPS[:-1], ids=lambda op: op.name)
 def test_ops_are_measured_there_and_back(case, op):
-    works = turning._of_op(case, op)
+    works = _list_op_work(case, op)
     assert [name.removeprefix(f"{op.name}, ") for name in works] == [
         "forward",
         "forward, a table for each head",
@@ -152,21 +191,21 @@ def test_ops_are_measured_there_and_back(case, op):
         assert row["of copy"] == pytest.approx(row["GB/s"] / case.copy)
 
 
-@pytest.mark.parametrize("op", [OPS[0], OPS[2], OPS[4]], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [ROTATION_OPS[0], ROTATION_OPS[2], ROTATION_OPS[4]], ids=lambda op: op.name)
 def test_wrong_gradients_are_refused(case, op):
     right, of_x, of_table = mutant(op), mutant(op, of_x=1.1), mutant(op, of_table=1.1)
-    turning.backward(case, right, heads=2, learned=True)
-    turning.backward(case, of_table, heads=2)
+    measure_backward(case, right, heads=2, learned=True)
+    measure_backward(case, of_table, heads=2)
     for wrong in (of_x, of_table):
-        turning.forward(case, wrong)
-        with pytest.raises(Refused):
-            turning.backward(case, wrong, heads=2, learned=True)
+        measure_forward(case, wrong)
+        with pytest.raises(WrongResultError):
+            measure_backward(case, wrong, heads=2, learned=True)
 
 
 def test_a_wrong_output_is_refused(case):
-    interleaved, half_split = OPS[:2]
-    with pytest.raises(Refused):
-        turning.forward(case, interleaved._replace(code=half_split.code))
+    interleaved, half_split = ROTATION_OPS[:2]
+    with pytest.raises(WrongResultError):
+        measure_forward(case, interleaved._replace(code=half_split.code))
 
 
 def test_views_are_views_and_copies_are_equal(case):
@@ -177,26 +216,26 @@ def test_views_are_views_and_copies_are_equal(case):
 
 def test_bytes_are_those_that_must_be_moved():
     pair, table = [torch.empty(2, 3, 4, dtype=HALF)] * 2, torch.empty(4, 2)
-    assert turning.moved(2, pair, table) == pytest.approx((2 * 2 * 48 + 32) / 1e6)
-    assert turning.moved(3, pair, table, 2) == pytest.approx((3 * 2 * 48 + 64) / 1e6)
+    assert count_megabytes(2, pair, table) == pytest.approx((2 * 2 * 48 + 32) / 1e6)
+    assert count_megabytes(3, pair, table, 2) == pytest.approx((3 * 2 * 48 + 64) / 1e6)
 
 
 # Peers
 
 
 def peer(name):
-    return next(peer for peer in peers.PEERS if peer.name == name)
+    return next(peer for peer in ROTATION_PEERS if peer.name == name)
 
 
 @pytest.mark.parametrize("name", ["rope-vit's complex formula", "transformers", "timm"])
 def test_peers_are_right_and_taken_for_the_other_layout_are_refused(case, name):
-    assert turning.rival(case, peer(name))["error"] < 2**-7
-    with pytest.raises(Refused):
-        turning.rival(case, peer(name)._replace(interleaved=not peer(name).interleaved))
+    assert measure_peer(case, peer(name))["error"] < 2**-7
+    with pytest.raises(WrongResultError):
+        measure_peer(case, peer(name)._replace(interleaved=not peer(name).interleaved))
 
 
 def test_the_plain_formula_is_right(case):
-    assert turning.rival(case, peer("plain formula, compiled")._replace(make=peers._plain))["error"] < 2**-7
+    assert measure_peer(case, peer("plain formula, compiled")._replace(make=_make_plain))["error"] < 2**-7
 
 
 def halves(x, cos, sin):
@@ -238,17 +277,17 @@ def stand_ins(monkeypatch):
 @pytest.mark.parametrize("name", ["liger, in place", "flash-attn", "flash-attn, in place"])
 def test_peers_that_need_a_gpu_get_what_they_document(case, stand_ins, name):
     before = [x.clone() for x in case.pair]
-    assert turning.rival(case, peer(name))["error"] < 2**-7
+    assert measure_peer(case, peer(name))["error"] < 2**-7
     assert all(torch.equal(x, y) for x, y in zip(before, case.pair, strict=True)), "who turns in place gets copies"
 
 
 def test_a_peer_that_cannot_be_imported_is_a_row(case):
-    row = Job({"name": "liger"}, functools.partial(turning.rival, case, peer("liger, in place"))).row()
+    row = BenchJob({"name": "liger"}, functools.partial(measure_peer, case, peer("liger, in place"))).row()
     assert row["failed"].startswith("ModuleNotFoundError: No module named 'liger_kernel'")
 
 
 def test_peers_that_are_not_installed_have_no_rows():
-    names = {job.labels["name"] for job in turning.jobs()}
+    names = {job.labels["name"] for job in list_rotation_jobs()}
     assert {"plain copy", "timm", "transformers", "plain formula, compiled"} <= names
     assert not any(name.startswith(("liger", "flash-attn")) for name in names)
 
@@ -269,26 +308,28 @@ class Lazy(torch.autograd.Function):
 
 
 def test_exponentials_are_measured_and_wrong_ones_refused():
-    row = exponentials.measured(ops.expm, 8, captured=True)
+    row = measure_exponential(ops.expm, 8, captured=True)
     assert list(row) == ["ms", "eager ms", "back ms", "eager back ms", "error"]
-    with pytest.raises(Refused):
-        exponentials.measured(Lazy.apply, 8, captured=False)
-    with pytest.raises(Refused):
-        exponentials.measured(lambda skew: torch.eye(8) + skew + skew @ skew / 2, 8, captured=False)
+    with pytest.raises(WrongResultError):
+        measure_exponential(Lazy.apply, 8, captured=False)
+    with pytest.raises(WrongResultError):
+        measure_exponential(lambda skew: torch.eye(8) + skew + skew @ skew / 2, 8, captured=False)
 
 
 # Lengths
 
 
 def test_lengths_and_decoding(monkeypatch):
-    rows = {(row["shape"], row["name"]): row for row in (job.row() for job in lengths.jobs())}
-    assert not any(report.excuse(row) for row in rows.values())
+    rows = {(row["shape"], row["name"]): row for row in (job.row() for job in list_length_jobs())}
+    assert not any(explain_missing_figures(row) for row in rows.values())
     ours, theirs_ = (rows["decoding one token", name] for name in ("ropewalk", "transformers"))
     assert list(ours) == list(theirs_)
     assert ours["with its code"] > ours["eager ms"] > rows["decoding one token", "plain op"]["eager ms"]
     assert {"GB/s", "of copy", "code ms", "error"} <= set(rows["100 tokens", "ropewalk"])
-    monkeypatch.setattr(lengths, "rope", lambda: rw.create("rope", head_dim=128, heads=8, kv_heads=2, base=9000.0))
-    refused = [job.row()["name"] for job in lengths.jobs() if "refused" in job.row()]
+    patch_everywhere(
+        monkeypatch, lengths, "create_bench_rope", lambda: rw.create("rope", head_dim=128, heads=8, kv_heads=2, base=9000.0)
+    )
+    refused = [job.row()["name"] for job in list_length_jobs() if "refused" in job.row()]
     assert refused == ["ropewalk", "ropewalk"]
 
 
@@ -300,13 +341,13 @@ def test_a_race_has_all_who_can_run(monkeypatch):
         raise RuntimeError("out of order")
 
     def mirrored(angle, dtype):
-        return peers._complex(-angle, dtype)
+        return _make_complex(-angle, dtype)
 
-    more = (peers.Peer("broken", broken, True), peers.Peer("mirrored", mirrored, True))
-    monkeypatch.setattr(peers, "PEERS", (*peers.PEERS, *more))
-    monkeypatch.setattr(cpu, "SHAPES", {"2 x 15 tokens": (2, 4, 15, 24)})
-    monkeypatch.setattr(cpu, "ROUNDS", 3)
-    found = [job.row() for job in cpu.jobs()]
+    more = (RotationPeer("broken", broken, True), RotationPeer("mirrored", mirrored, True))
+    patch_everywhere(monkeypatch, peers, "ROTATION_PEERS", (*ROTATION_PEERS, *more))
+    patch_everywhere(monkeypatch, cpu, "CPU_SHAPES", {"2 x 15 tokens": (2, 4, 15, 24)})
+    patch_everywhere(monkeypatch, cpu, "CPU_ROUNDS", 3)
+    found = [job.row() for job in list_cpu_jobs()]
     half = {row["name"]: row for row in found if row["shape"] == "2 x 15 tokens, bfloat16"}
     assert len(found) == 2 * len(half)
     assert half["broken"]["failed"] == "RuntimeError: out of order"
@@ -322,7 +363,7 @@ def test_a_race_is_run_in_one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with cpu.one_thread():
+        with use_one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -363,7 +404,7 @@ def device(monkeypatch):
         return contextlib.nullcontext()
 
     stream = types.SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(clock, "device", lambda: "cuda")
+    patch_everywhere(monkeypatch, timing, "get_bench_device", lambda: "cuda")
     fakes = {"Stream": lambda: stream, "current_stream": lambda: stream, "stream": contextlib.nullcontext, "graph": capture}
     for name, fake in {**fakes, "CUDAGraph": Graph, "Event": Event, "synchronize": lambda: None}.items():
         monkeypatch.setattr(torch.cuda, name, fake)
@@ -371,9 +412,9 @@ def device(monkeypatch):
 
 def test_a_graph_of_many_calls_has_the_time_of_one(device):
     done = []
-    assert clock.replayed(lambda: done.append(1), inner=20) == 2.0
+    assert time_graph_replay(lambda: done.append(1), inner=20) == 2.0
     assert len(done) == 22
-    assert clock.called(lambda: None) == 40.0
+    assert time_calls(lambda: None) == 40.0
 
 
 def test_the_way_back_is_timed_without_the_way_there(device):
@@ -385,13 +426,13 @@ def test_the_way_back_is_timed_without_the_way_there(device):
         out.register_hook(back.append)
         return [out]
 
-    assert clock.replayed_back(forward, [x], [torch.ones(3)], inner=20) == 2.0
+    assert time_backward_replay(forward, [x], [torch.ones(3)], inner=20) == 2.0
     assert (len(there), len(back)) == (2, 21)
 
 
 def test_contenders_take_turns_forth_and_back():
     order = []
-    clock.in_turn(lambda: order.append("a"), lambda: order.append("b"), rounds=3, warm=0, inner=2)
+    time_interleaved(lambda: order.append("a"), lambda: order.append("b"), rounds=3, warm=0, inner=2)
     assert "".join(order) == "aabbbbaaaabb"
 
 
@@ -399,11 +440,11 @@ def test_contenders_take_turns_forth_and_back():
 
 
 def small(monkeypatch, **changes):
-    monkeypatch.setattr(steps, "SMALL", dataclasses.replace(TINY, **changes))
+    patch_everywhere(monkeypatch, steps, "SMALL_SETTING", dataclasses.replace(TINY, **changes))
 
 
 def test_every_encoding_of_two_axes_is_a_contender(monkeypatch):
-    names = list(contenders())
+    names = list(list_step_contenders())
     heads = [name.partition(",")[0] for name in names]
     wanted = {name for name, kind in REGISTRY.items() if kind.allowed_axes is None or 2 in kind.allowed_axes}
     assert set(heads) == {*wanted, "timm"}
@@ -412,13 +453,13 @@ def test_every_encoding_of_two_axes_is_a_contender(monkeypatch):
     assert {"axial", "axial, learned", "spherical", "spherical, learned", "liere, block 8", "liere, block 64"} <= set(names)
     assert {"timm, axial", "timm, mixed"} <= set(names)
     monkeypatch.delitem(REGISTRY, "golden")
-    monkeypatch.setattr(theirs, "find_spec", lambda name: None)
-    assert not {"golden", "timm, axial"} & set(contenders())
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert not {"golden", "timm, axial"} & set(list_step_contenders())
 
 
 def test_steps_are_measured_beside_the_model_with_none(monkeypatch):
     small(monkeypatch)
-    rows = list(steps.rows(names=("axial", "liere, block 8", "timm"), modes=("eager",)))
+    rows = list(measure_step_rows(names=("axial", "liere, block 8", "timm"), modes=("eager",)))
     assert [row["name"] for row in rows] == [
         "none",
         "axial",
@@ -435,7 +476,7 @@ def test_steps_are_measured_beside_the_model_with_none(monkeypatch):
 
 def test_a_contender_that_fails_leaves_the_others_alone(monkeypatch):
     small(monkeypatch)
-    rows = {row["name"]: row for row in steps.rows(names=("liere", "sincos"), modes=("eager",))}
+    rows = {row["name"]: row for row in measure_step_rows(names=("liere", "sincos"), modes=("eager",))}
     assert "block must be from 2 to head_dim=12, got 64" in rows["liere, block 64"]["failed"]
     assert "train ms" in rows["liere, block 8"]
     assert "train ms" in rows["sincos"]
@@ -453,8 +494,8 @@ def test_another_residual_stream_is_refused(monkeypatch):
         def forward(self, positions):
             return Wide(layers=1)
 
-    field, make = steps.Field(TINY, "eager"), functools.partial(hosting, host=lambda model: Host())
-    with pytest.raises(Refused, match=r"float32.*bfloat16"):
+    field, make = StepField(TINY, "eager"), functools.partial(create_timm_vit, host=lambda model: Host())
+    with pytest.raises(WrongResultError, match=r"float32.*bfloat16"):
         field.measure(make)
 
 
@@ -467,14 +508,14 @@ def test_models_are_not_put_into_another_mode_while_they_are_timed(monkeypatch):
 
     def rounds_in_turn(*works, **options):
         before = len(calls)
-        found = clock.rounds_in_turn(*works, **options)
+        found = time_interleaved_rounds(*works, **options)
         assert len(calls) == before
         training.append([work.__self__.model.training for work in works])
         return found
 
     monkeypatch.setattr(ViT, "train", train)
-    monkeypatch.setattr(steps, "rounds_in_turn", rounds_in_turn)
-    steps.Field(TINY, "eager").measure(contenders()["axial"])
+    patch_everywhere(monkeypatch, timing, "time_interleaved_rounds", rounds_in_turn)
+    StepField(TINY, "eager").measure(list_step_contenders()["axial"])
     assert training == [[True, True], [False, False]]
 
 
@@ -498,8 +539,8 @@ MANY = ("dinov3", "golden", "learned-ape", "sincos")
 
 def test_all_contenders_are_compiled_however_many_there_are(graphs):
     rows = []
-    for row in steps.rows(names=MANY, modes=("compiled",)):
-        rows.append((row["name"], report.excuse(row), len(graphs)))
+    for row in measure_step_rows(names=MANY, modes=("compiled",)):
+        rows.append((row["name"], explain_missing_figures(row), len(graphs)))
     assert len(rows) == 5
     assert not any(excuse for _, excuse, _ in rows)
     counts = [count for *_, count in rows]
@@ -508,8 +549,8 @@ def test_all_contenders_are_compiled_however_many_there_are(graphs):
 
 
 def test_what_would_not_be_compiled_fails(graphs, monkeypatch):
-    monkeypatch.setattr(steps, "GRAPHS", 8)  # Dynamo's own limit
-    rows = list(steps.rows(names=MANY, modes=("compiled",)))
+    patch_everywhere(monkeypatch, steps, "MAX_COMPILED_GRAPHS", 8)  # Dynamo's own limit
+    rows = list(measure_step_rows(names=MANY, modes=("compiled",)))
     assert "train ms" in rows[0]
     assert "limit" in rows[-1]["failed"]
 
@@ -523,7 +564,7 @@ def test_timm_inside_our_model_does_what_ours_does(name):
         for block in host.blocks:
             block.qkv.weight.mul_(50)
     model.load_state_dict({**model.state_dict(), **host.state_dict()})
-    host.encoding = getattr(theirs, name)(host)
+    host.encoding = getattr(peers, name)(host)
     images = torch.randn(2, 3, 6, 10)
     if name == "mixed":
         with torch.no_grad():
@@ -539,7 +580,7 @@ def test_timm_inside_our_model_does_what_ours_does(name):
 
 
 def job(name, measure=None, **labels):
-    return Job({"suite": "ops", **labels, "name": name}, measure or (lambda: {"ms": 1.0}))
+    return BenchJob({"suite": "ops", **labels, "name": name}, measure or (lambda: {"ms": 1.0}))
 
 
 def raising(error):
@@ -555,7 +596,7 @@ def raising(error):
         (torch.OutOfMemoryError("CUDA out of memory.\nTried"), {"failed": "OutOfMemoryError: CUDA out of memory. Tried"}),
         (ImportError("no"), {"failed": "ImportError: no"}),
         (AssertionError(), {"failed": "AssertionError:"}),
-        (Refused("it is off"), {"refused": "it is off"}),
+        (WrongResultError("it is off"), {"refused": "it is off"}),
     ],
 )
 def test_a_job_that_raises_is_a_row(error, said):
@@ -580,9 +621,10 @@ def test_jobs_are_chosen_by_name_and_mode_with_their_yardsticks():
     made = [dataclasses.replace(job("none", mode=mode), yardstick=True) for mode in ("eager", "compiled")] + made
     made.append(job("copy", shape="long"))
 
-    def chosen(names=(), modes=steps.MODES):
+    def chosen(names=(), modes=STEP_MODES):
         return [
-            tuple(each.labels[key] for key in ("mode", "name") if key in each.labels) for each in select(made, names, modes)
+            tuple(each.labels[key] for key in ("mode", "name") if key in each.labels)
+            for each in select_bench_jobs(made, names, modes)
         ]
 
     assert len(chosen()) == len(made)
@@ -599,8 +641,10 @@ def suite(monkeypatch):
     """Suites are replaced by one of these jobs."""
 
     def use(*jobs):
-        monkeypatch.setattr(report, "SUITES", {"ops": report.Suite(lambda: list(jobs), lambda: {"dtype": "bfloat16"})})
-        monkeypatch.setattr(bench, "SUITES", report.SUITES)
+        patch_everywhere(
+            monkeypatch, suites, "BENCH_SUITES", {"ops": BenchSuite(lambda: list(jobs), lambda: {"dtype": "bfloat16"})}
+        )
+        patch_everywhere(monkeypatch, suites, "BENCH_SUITES", BENCH_SUITES)
 
     return use
 
@@ -608,7 +652,7 @@ def suite(monkeypatch):
 def test_the_document_says_where_with_what_and_how(suite, tmp_path):
     suite(job("a", lambda: {"ms": 1 / 3}), job("b", raising(ValueError("no"))))
     begun, told = [], []
-    document = bench.run(["ops"], tmp_path / "deep" / "a.json", told.append, begun=begun.append)
+    document = run_bench_suites(["ops"], tmp_path / "deep" / "a.json", told.append, begun=begun.append)
     assert json.loads((tmp_path / "deep" / "a.json").read_text()) == document
     assert document["rows"] == told == [{"suite": "ops", "name": "a", "ms": 0.33333}, told[1]]
     assert told[1]["failed"] == "ValueError: no"
@@ -621,14 +665,14 @@ def test_the_document_says_where_with_what_and_how(suite, tmp_path):
 
 
 def test_settings_are_plain_values():
-    assert json.loads(json.dumps({name: made.settings() for name, made in bench.SUITES.items()}))["steps"]["batch"] == 2
+    assert json.loads(json.dumps({name: made.settings() for name, made in BENCH_SUITES.items()}))["steps"]["batch"] == 2
 
 
 def test_the_document_is_whole_whatever_happens(suite, tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     suite(job("a"), job("b"), job("c", raising(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
-        bench.run(["ops"], path)
+        run_bench_suites(["ops"], path)
     document = json.loads(path.read_text())
     assert [row["name"] for row in document["rows"]] == ["a", "b"]
     assert document["finished"] is False
@@ -636,7 +680,7 @@ def test_the_document_is_whole_whatever_happens(suite, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", _full)
         with pytest.raises(OSError, match="No space"):
-            bench.run(["ops"], path)
+            run_bench_suites(["ops"], path)
     assert json.loads(path.read_text()) == document
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
@@ -670,7 +714,7 @@ def test_bench_tells_rows_and_tables_and_where_they_are(capsys, suite, tmp_path)
 
 
 def test_bench_prints_json_alone_and_wrong_answers_are_its_status(capsys, suite, tmp_path):
-    suite(job("a", raising(Refused("it is off"))), job("b"))
+    suite(job("a", raising(WrongResultError("it is off"))), job("b"))
     status, out, err = command(capsys, "--json", "--out", tmp_path / "a.json", "--names", "a")
     assert status == 1
     assert [row["refused"] for row in json.loads(out)["rows"]] == ["it is off"]
@@ -724,8 +768,8 @@ def test_bench_draws_the_steps(capsys, tmp_path, monkeypatch):
 def synthetic() -> dict:
     """A document as a GPU would give it, with a row of each kind."""
     rows = []
-    for mode in steps.MODES:
-        for i, name in enumerate(contenders()):
+    for mode in STEP_MODES:
+        for i, name in enumerate(list_step_contenders()):
             ratio = 1 + i / 100
             figures = {"train ms": 50 * ratio, "train ms ratio": ratio, "infer ms": 10.0, "infer ms ratio": 1.0}
             rows.append({"suite": "steps", "mode": mode, "name": name, **figures, "train GB": 8.7, "train GB ratio": 1.0})
@@ -738,11 +782,11 @@ def synthetic() -> dict:
     return whole | {"finished": True, "rows": rows}
 
 
-@pytest.mark.parametrize("theme", plots.THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_the_figure_shows_every_ratio(theme):
     document = synthetic()
-    page = plots.cost(document, theme=theme)
-    names = list(contenders())
+    page = draw_step_cost(document, theme=theme)
+    names = list(list_step_contenders())
     for axes, key in zip(page.axes, ("train ms ratio", "infer ms ratio"), strict=True):
         written = [text.get_text() for text in axes.texts]
         assert written.count("failed") == 1
@@ -752,12 +796,12 @@ def test_the_figure_shows_every_ratio(theme):
     assert [dot.get_xdata()[0] for dot in dots] == [row["train ms ratio"] for row in document["rows"] if "train ms" in row]
     assert_readable(page)
     assert "NVIDIA H200, torch 2.11.0, 2026-11-15; ViT small, 256 images of 224 x 224" in page.texts[1].get_text()
-    assert rendered(page, "png").startswith(b"\x89PNG")
+    assert encode_figure(page, "png").startswith(b"\x89PNG")
 
 
 def test_a_document_without_steps_has_no_figure():
     with pytest.raises(ValueError, match="no rows of the suite 'steps'"):
-        plots.cost(synthetic() | {"rows": []})
+        draw_step_cost(synthetic() | {"rows": []})
 
 
 def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path):

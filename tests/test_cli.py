@@ -10,7 +10,8 @@ import pytest
 
 import ropewalk as rw
 from ropewalk import cli, testing
-from ropewalk.lab import choose, describe
+from ropewalk.lab.encoding_spec import parse_options
+from ropewalk.lab.inspect.encoding_facts import summarize_encoding
 
 SETTLED = ["list", "show", "check", "draw", "theory", "fold", "train", "evaluate", "compare", "report", "bench"]
 
@@ -302,7 +303,7 @@ def test_show_draws_to_a_file_instead(capsys, terminal, tmp_path):
     ],
 )
 def test_options_are_nearly_json(word, value):
-    assert choose.parse([f"some-key={word}"]) == {"some_key": value}
+    assert parse_options([f"some-key={word}"]) == {"some_key": value}
 
 
 @pytest.mark.parametrize(
@@ -397,13 +398,13 @@ def test_draw_overwrites_whole_files_only(capsys, tmp_path, monkeypatch):
 
 
 def test_draw_draws_everything_before_it_writes(capsys, tmp_path, monkeypatch):
-    from ropewalk.lab import plots
+    from ropewalk.lab.figures import FIGURES
 
     def fail(encoding, theme):
         raise ValueError("no tables today")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(plots.FIGURES, "tables", fail)
+    monkeypatch.setitem(FIGURES, "tables", fail)
     assert "no tables today" in refusal(capsys, "draw", "alibi")
     assert not list(tmp_path.iterdir())
 
@@ -504,7 +505,7 @@ def test_without_the_extra_it_says_what_to_install(capsys, monkeypatch, missing)
 
 def test_a_reach_without_bound_is_json(capsys, monkeypatch):
     monkeypatch.setattr(rw.NoPE, "traits", rw.Traits(axes=1, relative=(True,), reach=float("inf")))
-    assert describe.row(rw.NoPE)["reach"] is None
+    assert summarize_encoding(rw.NoPE)["reach"] is None
 
 
 def test_the_command_is_installed_and_dies_quietly():

@@ -11,9 +11,12 @@ import torch
 from safetensors.torch import save_file
 
 import ropewalk as rw
+from patching import patch_everywhere
 from ropewalk import cli, theory
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import findings, telling
+from ropewalk.lab.inspect import theory_facts
+from ropewalk.lab.inspect.theory_facts import TokenShift, analyze_encoding, convert_to_float64, measure_shift_change
+from ropewalk.lab.inspect.theory_text import format_residual
 from ropewalk.models import ViT
 
 SMALL = ["head_dim=12", "heads=2"]
@@ -197,18 +200,18 @@ def test_what_places_are_left_out_is_said(capsys, monkeypatch):
     assert "at 8 × 8 places of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
     assert "at 8 of 64 places:" in told(capsys, "rope", *SMALL)["both move"]
     assert "at all 3 × 5 patches:" in told(capsys, "axial", *SMALL, "size=3,5")["both move"]
-    monkeypatch.setattr(findings, "HELD", 2**16)
+    patch_everywhere(monkeypatch, theory_facts, "MAX_HELD_NUMBERS", 2**16)
     assert "at 6 × 6 places of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
 
 
 def test_more_work_is_less_places():
-    encoding = findings.exact(small("mixed"))
-    shifts = [findings.Shift(0, 1.0, 1.0)]
-    places = [findings.moved(encoding, (14, 5), shifts, work=work).places for work in (0, 10**5, 10**6, 10**9)]
+    encoding = convert_to_float64(small("mixed"))
+    shifts = [TokenShift(0, 1.0, 1.0)]
+    places = [measure_shift_change(encoding, (14, 5), shifts, work=work).places for work in (0, 10**5, 10**6, 10**9)]
     assert places[0] == (2, 2)
     assert places[-1] == (8, 5)
     assert [math.prod(each) for each in places] == sorted(math.prod(each) for each in places)
-    few, many = (findings.moved(encoding, (14, 5), shifts, most=most).change.place for most in (2, 14))
+    few, many = (measure_shift_change(encoding, (14, 5), shifts, most=most).change.place for most in (2, 14))
     assert (few.shape[-1], many.shape[-1]) == (4, 70)
 
 
@@ -367,7 +370,7 @@ def test_trained_numbers_are_used(capsys):
     save_file(encoding.state_dict(), "trained.safetensors")
     words = ["liere", *SMALL, "block=4", "size=3,5"]
     found = document(capsys, *words, "--weights", "trained.safetensors")
-    assert found == findings.findings(encoding) | {"weights": "trained.safetensors", "seed": 0}
+    assert found == analyze_encoding(encoding) | {"weights": "trained.safetensors", "seed": 0}
     before = document(capsys, *words)
     assert before["weights"] is None
     assert before["generators"] != found["generators"]
@@ -379,7 +382,7 @@ def test_a_model_file_is_read_for_its_encoding(capsys):
     model = ViT(encoding="liere", options={"block": 4}, size=(12, 20), patch=4, classes=3, **options)
     save_file(model.state_dict(), "model.safetensors")
     words = ["liere", *SMALL, "layers=2", "block=4", "size=3,5", "--seed", "1", "--weights", "model.safetensors"]
-    assert document(capsys, *words) == findings.findings(model.encoding) | {"weights": "model.safetensors", "seed": 1}
+    assert document(capsys, *words) == analyze_encoding(model.encoding) | {"weights": "model.safetensors", "seed": 1}
     save_file({"encoding.upper": model.encoding.upper.detach().bfloat16()}, "half.safetensors")
     assert run(capsys, *words[:-1], "half.safetensors", "--json")[0] == 0
 
@@ -477,7 +480,7 @@ def test_seeds_are_of_what_is_drawn(capsys):
 def test_looking_changes_nothing():
     encoding = small("mixed", layers=2)
     before, state = encoding.wave.detach().clone(), torch.get_rng_state()
-    first, second = findings.findings(encoding), findings.findings(encoding)
+    first, second = analyze_encoding(encoding), analyze_encoding(encoding)
     assert first == second
     assert encoding.wave.dtype is torch.float32
     assert torch.equal(encoding.wave, before)
@@ -486,7 +489,7 @@ def test_looking_changes_nothing():
 
 def test_numbers_of_rounding_have_one_digit():
     values = (0.0, 2.3e-15, 4.6e-10, 3.25e-7, 0.15426, 1.99999)
-    assert list(map(telling.number, values)) == ["0", "2e-15", "5e-10", "3.25e-07", "0.154", "2"]
+    assert list(map(format_residual, values)) == ["0", "2e-15", "5e-10", "3.25e-07", "0.154", "2"]
 
 
 def test_every_pair_of_axes_is_looked_at(capsys):

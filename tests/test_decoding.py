@@ -8,7 +8,7 @@ from torch import nn
 
 import ropewalk as rw
 from ropewalk.encodings import REGISTRY
-from ropewalk.extension import YaRN
+from ropewalk.extension.by_parts import YaRN
 from ropewalk.testing.case import ready
 
 LENGTH, WORDS, HEADS, KV_HEADS, LAYERS = 13, 11, 4, 2, 2

@@ -24,12 +24,16 @@ import theorems
 from ropewalk import testing
 from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import docstring
-from ropewalk.lab.augment import OPERATIONS
+from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import names as data_sets
-from ropewalk.lab.docstring import Entry
-from ropewalk.lab.probes import PROBES
+from ropewalk.lab.data.torchvision_sets import list_datasets as data_sets
+from ropewalk.lab.inspect.encoding_facts import (
+    DocstringEntry,
+    parse_class_docstring,
+    parse_docstring,
+    parse_docstring_entries,
+)
+from ropewalk.lab.probes import IMAGE_PROBES
 from ropewalk.lab.recipes import RECIPES
 
 KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
@@ -91,33 +95,36 @@ class Ramp(Encoding):
 
 
 def test_a_docstring_comes_apart():
-    said = docstring.parse(TEXT)
+    said = parse_docstring(TEXT)
     assert said.summary == "A summary that takes two lines."
     assert said.formulas == ("R(p) = exp(p A),    A = -Aᵀ",)
     assert said.definition[1:] == ("A paragraph with a word  and two blanks.", "An afterthought.")
     assert said.beware == ("of this, and of that.", "of more.")
     assert list(said.options) == ["variant", "base", "proportional"]
     assert said.options["variant"].text == "Whose."
-    assert said.options["variant"].entries == (Entry("heo", "his code"), Entry("heo-paper", "his paper, which says more"))
+    assert said.options["variant"].entries == (
+        DocstringEntry("heo", "his code"),
+        DocstringEntry("heo-paper", "his paper, which says more"),
+    )
     assert said.options["base"].text == "Replaces `that`."
     assert said.options["proportional"].text == "A name as long as the column."
 
 
 def test_a_list_may_begin_with_a_bare_name():
-    (entry,) = docstring.entries("variant\n  yu       the paper\n  yu-code  the file")
-    assert entry == Entry("variant", "", (Entry("yu", "the paper"), Entry("yu-code", "the file")))
+    (entry,) = parse_docstring_entries("variant\n  yu       the paper\n  yu-code  the file")
+    assert entry == DocstringEntry("variant", "", (DocstringEntry("yu", "the paper"), DocstringEntry("yu-code", "the file")))
 
 
 def test_a_family_explains_what_its_members_do_not():
-    said = docstring.describe(rw.Mixed)
-    assert {"scale", "interleaved"} <= set(said.options) - set(docstring.parse(rw.Mixed.__doc__).options)
-    assert said.summary == docstring.parse(rw.Mixed.__doc__).summary
-    assert docstring.describe(rw.RoPE).options["interleaved"].text.startswith("False (transformers'")
+    said = parse_class_docstring(rw.Mixed)
+    assert {"scale", "interleaved"} <= set(said.options) - set(parse_docstring(rw.Mixed.__doc__).options)
+    assert said.summary == parse_docstring(rw.Mixed.__doc__).summary
+    assert parse_class_docstring(rw.RoPE).options["interleaved"].text.startswith("False (transformers'")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_says_what_it_is(kind):
-    said = docstring.describe(kind)
+    said = parse_class_docstring(kind)
     assert said.summary.endswith(".")
     assert said.definition
     assert said.beware, f"{kind.__name__}'s docstring has no paragraph that begins with 'Beware:'"
@@ -126,7 +133,7 @@ def test_a_class_says_what_it_is(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_explains_its_options(kind):
-    said = docstring.describe(kind)
+    said = parse_class_docstring(kind)
     own = [name for name in parameters_of(kind) if name not in Shape.__annotations__]
     assert [name for name in own if not gallery.explained(name, said)] == []
     assert set(said.options) <= set(parameters_of(kind)), "the docstring explains what is no option"
@@ -134,14 +141,14 @@ def test_a_class_explains_its_options(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_explains_its_variants(kind):
-    entry = docstring.describe(kind).options.get("variant", Entry("variant", ""))
+    entry = parse_class_docstring(kind).options.get("variant", DocstringEntry("variant", ""))
     assert len(kind.variants) == 1 or [variant.name for variant in entry.entries] == list(kind.variants)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_has_all_there_is(kind):
     page = gallery.page(kind, dict.fromkeys(drawings.names(kind), 700))
-    said = docstring.describe(kind)
+    said = parse_class_docstring(kind)
     assert page.startswith(f"# {kind.name}\n")
     for name in said.options:
         assert name == "variant" or f"\n`{name}=" in page
@@ -328,8 +335,8 @@ def test_settings_are_words():
 
 def test_the_pages_of_the_lab_leave_nothing_out():
     pages = {page.stem: page.read_text() for page in (handwritten.HERE / "pages").glob("lab-*.md")}
-    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(PROBES)
-    assert [name for name in (*data_sets(), *OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
+    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(IMAGE_PROBES)
+    assert [name for name in (*data_sets(), *AUGMENT_OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
 
 
 def _leaves(entry):

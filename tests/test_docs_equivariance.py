@@ -11,13 +11,13 @@ import equivariance_layers
 import equivariance_relative
 import studied
 import study_figures
-from ropewalk.lab.building import model_of
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.lines import load, settings, told
-from ropewalk.lab.studies.running import written
+from ropewalk.lab.model_building import build_model
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.lines import drop_unset_settings, get_line_settings, load_result_lines
+from ropewalk.lab.studies.run import load_part_scores
 from tables_read import cells
 
-STUDY = STUDIES["equivariance"]
+STUDY = ALL_STUDIES["equivariance"]
 
 
 def made_up(part, name, seed, level):
@@ -201,7 +201,7 @@ def test_layers_are_told_by_what_training_added(lines):
 def test_before_training_is_what_the_seed_drew():
     """By hand: the extent of the grid times the numbers that are learned, of all heads and axes of a layer."""
     config = STUDY.of("main", "learned-spherical", 1, {})
-    encoding = model_of(config, size=(32, 32), channels=3, classes=100).encoding.double()
+    encoding = build_model(config, size=(32, 32), channels=3, classes=100).encoding.double()
     extent = encoding.grid(8, 8, dtype=torch.float64)[-1] - encoding.grid(8, 8, dtype=torch.float64)[0]
     middle = (encoding.frequency * extent).abs().flatten(1).quantile(0.5, dim=1)
     drawn = (middle[:4].mean() - middle[-4:].mean()).item()
@@ -256,7 +256,7 @@ def test_what_was_measured_fills_the_page():
     assert set(screened) <= set(STUDY.encodings)
     assert len(cells(equivariance.recipes_table())) == 5
     recipe = max(equivariance.found(), key=lambda line: line["part"].startswith("recipe-") * line["validation_accuracy"])
-    assert told(recipe["settings"]) == settings(STUDY.config("screening", {}))
+    assert drop_unset_settings(recipe["settings"]) == get_line_settings(STUDY.config("screening", {}))
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,11 @@ def test_what_was_measured_fills_the_page():
 )
 def test_runs_that_were_made_need_not_be_made_again(study, part):
     path = studied.RESULTS / "equivariance" / f"{part}.jsonl"
-    lines = load(path)
+    lines = load_result_lines(path)
     assert lines
-    assert set(written(path, STUDIES[study].config(part, {}))) == {(line["name"], line["seed"]) for line in lines}
+    assert set(load_part_scores(path, ALL_STUDIES[study].config(part, {}))) == {
+        (line["name"], line["seed"]) for line in lines
+    }
 
 
 def test_differences_are_those_of_sizes_and_seeds_that_both_have():
@@ -314,8 +316,8 @@ def test_relative_rotations_are_compared_with_the_others(lines):
 
 
 def test_what_is_called_relative_is():
-    study = STUDIES["equivariance"]
+    study = ALL_STUDIES["equivariance"]
     for name in (*equivariance_relative.RELATIVE, *equivariance_relative.OTHERS):
         config = study.of("main", name, 0, {})
-        model = model_of(config, size=(32, 32), channels=3, classes=100)
+        model = build_model(config, size=(32, 32), channels=3, classes=100)
         assert all(model.encoding.traits.relative) == (name in equivariance_relative.RELATIVE), name

@@ -5,8 +5,8 @@ import pytest
 import pedestrians
 import studied
 import volumes
-from ropewalk.lab.intervals import differences
-from ropewalk.lab.studies.equivariance_claims import accuracy
+from ropewalk.lab.statistics import estimate_differences
+from ropewalk.lab.studies.equivariance import get_test_accuracy
 from tables_read import cells
 
 
@@ -37,8 +37,10 @@ def test_numbers_have_the_intervals_that_seeds_give():
     assert list(found) == ["axial", "learned-ape"]
     half = 2.776 / 3**0.5
     assert studied.told(found["axial"]) == f"85.0 ± {half:.1f}"
-    pair = differences({name: dict(enumerate(each)) for name, each in values.items()}, "learned-ape")["axial"]
-    assert studied.told(studied.above(lines, accuracy, "learned-ape")["axial"], sign="+") == f"+4.0 ± {pair.half:.1f}"
+    pair = estimate_differences({name: dict(enumerate(each)) for name, each in values.items()}, "learned-ape")["axial"]
+    assert (
+        studied.told(studied.above(lines, get_test_accuracy, "learned-ape")["axial"], sign="+") == f"+4.0 ± {pair.half:.1f}"
+    )
     assert studied.told(None) == studied.one(None) == ""
     assert studied.told(found["axial"]._replace(mean=-0.04), sign="+") == f"+0.0 ± {half:.1f}"
     assert studied.one(-0.04) == "0.0"

@@ -13,7 +13,7 @@ import studied
 import study_figures
 import volumes
 import volumes_figures
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 SIDES = (30, 9, 15)
 CURVES = {0: [0.1, 0.2, 0.4], 1: [0.3, 0.3, 0.5]}
@@ -46,9 +46,9 @@ LINES = {
 both = pytest.mark.parametrize("study", PAGES)
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_grids(theme):
-    figure = volumes_figures.grids(THEMES[theme], LINES["volumes"])
+    figure = volumes_figures.grids(FIGURE_THEMES[theme], LINES["volumes"])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["extrapolate", "rescale"]
     for axes, less in zip(figure.axes, (0, 5), strict=True):
         shown = {each.get_label(): each for each in axes.containers}
@@ -65,16 +65,16 @@ def test_grids(theme):
 
 def test_bars_of_two_encodings_do_not_hide_each_other():
     lines = [volume(name, 0, 80.0) for name in volumes_figures.DRAWN]
-    drawn = volumes_figures.grids(THEMES["light"], lines).axes[0].containers
+    drawn = volumes_figures.grids(FIGURE_THEMES["light"], lines).axes[0].containers
     places = [each.lines[0].get_xdata()[1] for each in drawn]
     assert len({round(place, 6) for place in places}) == len(volumes_figures.DRAWN)
     assert sum(places) / len(places) == pytest.approx(15)
     assert {round(place) for place in places} == {15}
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_boxes(theme):
-    left, right = pedestrians_figures.boxes(THEMES[theme], LINES["pedestrians"]).axes
+    left, right = pedestrians_figures.boxes(FIGURE_THEMES[theme], LINES["pedestrians"]).axes
     curves = {line.get_label(): line for line in left.lines}
     assert list(curves["axial"].get_xdata()) == list(curves["none"].get_xdata()) == [3, 6, 8]
     assert curves["axial"].get_ydata() == pytest.approx([20, 25, 45])
@@ -87,7 +87,7 @@ def test_boxes(theme):
 
 
 def test_detectors_that_were_never_validated_have_dots_alone():
-    left, right = pedestrians_figures.boxes(THEMES["light"], [detector("mixed", 0, 40.0, [])]).axes
+    left, right = pedestrians_figures.boxes(FIGURE_THEMES["light"], [detector("mixed", 0, 40.0, [])]).axes
     assert not any(len(line.get_xdata()) for line in left.lines)
     assert [x for line in right.lines for x in line.get_xdata()] == [40.0]
 
@@ -97,7 +97,7 @@ def test_the_page_shows_the_figure_that_is_drawn(study, tmp_path):
     page, figures = PAGES[study]
     figures.draw(tmp_path, LINES[study])
     shown = re.findall(r"\.\./images/([\w-]+\.png)#only-(\w+)", page.picture(LINES[study]))
-    assert {theme for _, theme in shown} == set(THEMES)
+    assert {theme for _, theme in shown} == set(FIGURE_THEMES)
     assert {name for name, _ in shown} == {path.name for path in (tmp_path / "images").iterdir()}
     assert page.TABLES[f"{study}-figure"] is page.picture
 
@@ -111,9 +111,9 @@ def test_nothing_is_drawn_before_the_runs_are_made(study, tmp_path):
         assert not list((tmp_path / "images").iterdir())
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_encodings_can_be_told_apart(theme):
-    looks = {name: study_figures.style(name, THEMES[theme]) for name in study_figures.NAMES}
+    looks = {name: study_figures.style(name, FIGURE_THEMES[theme]) for name in study_figures.NAMES}
     assert len({look["color"] for look in looks.values()}) == len(looks)
     drawn = {*equivariance_figures.DRAWN, *volumes_figures.DRAWN, *pedestrians_figures.DRAWN}
     assert drawn == set(looks)
@@ -121,9 +121,9 @@ def test_encodings_can_be_told_apart(theme):
     assert all(one != after for one, after in itertools.pairwise(dashes))
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_lines_stand_out_from_the_paper(theme):
-    look = THEMES[theme]
+    look = FIGURE_THEMES[theme]
     paper = luminance(look.paper)
     for name in study_figures.NAMES:
         low, high = sorted((paper, luminance(study_figures.style(name, look)["color"])))
@@ -138,5 +138,5 @@ def luminance(colour):
 
 def test_the_grid_of_training_is_marked():
     assert set(volumes.STUDY.config("half", {}).size) == {volumes_figures.TRAINED}
-    for axes in volumes_figures.grids(THEMES["light"], LINES["volumes"]).axes:
+    for axes in volumes_figures.grids(FIGURE_THEMES["light"], LINES["volumes"]).axes:
         assert [volumes_figures.TRAINED] * 2 in [list(line.get_xdata()) for line in axes.lines]

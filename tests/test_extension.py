@@ -9,7 +9,9 @@ import torch
 
 import ropewalk as rw
 from ropewalk import extension
-from ropewalk.extension import ByParts, DynamicNTK, Linear, Llama3, LongRoPE, NTKAware, Proportional, YaRN, YarnArticle
+from ropewalk.extension.by_parts import ByParts, Llama3, YaRN
+from ropewalk.extension.longrope import LongRoPE, YarnArticle
+from ropewalk.extension.scaling import DynamicNTK, Linear, NTKAware, Proportional
 
 SHAPES = [(10000.0, 128, 2048), (500000.0, 64, 8192), (150.0, 12, 64), (1e6, 6, 4096)]
 FACTORS = [1.0, 1.5, 4.0, 32.0]

@@ -9,7 +9,9 @@ import torch
 import ropewalk as rw
 from drawn import DOUBLE, normal
 from ropewalk import extension
-from ropewalk.extension import AxesByParts, AxesLinear, AxesNTK, AxesYaRN, ByParts, Linear, NTKAware, YaRN
+from ropewalk.extension.by_parts import ByParts, YaRN
+from ropewalk.extension.image_rules import AxesByParts, AxesLinear, AxesNTK, AxesYaRN
+from ropewalk.extension.scaling import Linear, NTKAware
 
 pytestmark = pytest.mark.usefixtures("drawn_anew")
 

@@ -7,7 +7,9 @@ import torch
 
 import ropewalk as rw
 from drawn import DOUBLE, normal
-from ropewalk.extension import AxesLinear, AxesNTK, AxesYaRN, ByParts, NTKAware
+from ropewalk.extension.by_parts import ByParts
+from ropewalk.extension.image_rules import AxesLinear, AxesNTK, AxesYaRN
+from ropewalk.extension.scaling import NTKAware
 from ropewalk.positions import CONVENTIONS
 from ropewalk.testing import check_compile, check_export, checks_for
 

@@ -7,7 +7,9 @@ import torch
 
 import ropewalk as rw
 from drawn import DOUBLE, normal
-from ropewalk.extension import ByParts, Linear, LongRoPE, NTKAware, YaRN
+from ropewalk.extension.by_parts import ByParts, YaRN
+from ropewalk.extension.longrope import LongRoPE
+from ropewalk.extension.scaling import Linear, NTKAware
 from ropewalk.testing import check_compile, check_export, checks_for
 
 pytestmark = pytest.mark.usefixtures("drawn_anew")

@@ -16,7 +16,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 import ropewalk as rw
 from reference import assert_close, assert_same, gradients, leaf, normal
 from ropewalk import ops
-from ropewalk.functional import apply_rotary, apply_rotary_, tables, turning
+from ropewalk.functional import apply_rotary, apply_rotary_, tables
+from ropewalk.functional import apply_rotary as turning
 from turns import Calls
 
 B, H, KV, N, D = 3, 6, 2, 5, 14

@@ -11,16 +11,32 @@ import torchvision.transforms.v2 as T
 import torchvision.transforms.v2.functional as F
 from scipy import stats
 
-from ropewalk.lab.augment import OPERATIONS, Augment
-from ropewalk.lab.augment.affine import then
-from ropewalk.lab.augment.colour import autocontrast, blend, equalise, grey, mean, posterise, smooth, solarise
-from ropewalk.lab.augment.cut import cropped, flipped, turned
-from ropewalk.lab.augment.mix import mix
-from ropewalk.lab.augment.rand import CHOICES, drawn, rand_augment
-from ropewalk.lab.augment.recipe import COLUMNS
-from ropewalk.lab.augment.resize import TRIES, Box, boxes, resized
-from ropewalk.lab.augment.three import blur, three_augment
-from ropewalk.lab.draws import uniform
+from ropewalk.lab.augment.color import (
+    apply_three_augment,
+    autocontrast_images,
+    blend_images,
+    blur_images,
+    convert_to_gray,
+    equalize_images,
+    mean_color,
+    posterize_images,
+    smooth_images,
+    solarize_images,
+)
+from ropewalk.lab.augment.geometry import (
+    CROP_TRIES,
+    BatchBox,
+    compose_affine_maps,
+    crop_padded,
+    draw_crop_boxes,
+    flip_images,
+    resize_boxes,
+    rotate_quarter_turns,
+)
+from ropewalk.lab.augment.mixing import mix_pairs
+from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS, DRAWS_PER_OPERATION, AugmentPipeline
+from ropewalk.lab.augment.rand_augment import RAND_AUGMENT_OPERATIONS, apply_rand_augment, choose_operations
+from ropewalk.lab.hash_random import draw_uniform
 
 BILINEAR = T.InterpolationMode.BILINEAR
 RECIPES = {
@@ -43,7 +59,7 @@ def floats_of(*shape, seed=0):
 
 
 def numbers(samples, count, seed=0):
-    return uniform(seed, 0, torch.arange(samples), 99, count)
+    return draw_uniform(seed, 0, torch.arange(samples), 99, count)
 
 
 def call(augment, images, *, index=None, epoch=0, classes=7):
@@ -66,7 +82,7 @@ def even(counts):
 def test_flip_is_of_each_sample():
     images, u = bytes_of(40, 3, 5, 7), numbers(40, 1)[:, 0]
     wanted = torch.stack([F.horizontal_flip(x) if v < 0.5 else x for x, v in zip(images, u, strict=True)])
-    assert torch.equal(flipped(images, u), wanted)
+    assert torch.equal(flip_images(images, u), wanted)
     assert 8 < (u < 0.5).sum() < 32
 
 
@@ -74,7 +90,7 @@ def test_flip_is_of_each_sample():
 @pytest.mark.parametrize(("size", "pad"), [((5, 7), 4), ((5, 7), 2), ((3, 9), 3), ((1, 1), 0), ((13, 2), 4)])
 def test_crop_moves_pixels_as_torchvision_does(padding, mode, size, pad):
     images, u = bytes_of(30, 3, 5, 7), numbers(30, 2)
-    got = cropped(images, u, size, pad, padding)
+    got = crop_padded(images, u, size, pad, padding)
     for x, y, v in zip(images, got, u, strict=True):
         top, left = (int(a * (n + 2 * pad - m + 1)) for a, n, m in zip(v.tolist(), (5, 7), size, strict=True))
         assert torch.equal(y, F.crop(F.pad(x, [pad], padding_mode=mode), top, left, *size))
@@ -85,24 +101,28 @@ def test_every_place_of_a_crop_is_equally_likely():
     """A pixel that counts the rows and one that counts the columns say where the crop was."""
     ramp = torch.arange(1, 21, dtype=torch.uint8)
     images = torch.stack([ramp[:, None].expand(20, 20), ramp.expand(20, 20)]).expand(8100, 2, 20, 20)
-    corner = cropped(images, numbers(8100, 2), (12, 12), 0, "zero")[:, :, 0, 0].long() - 1
+    corner = crop_padded(images, numbers(8100, 2), (12, 12), 0, "zero")[:, :, 0, 0].long() - 1
     assert even(torch.bincount(corner[:, 0] * 9 + corner[:, 1], minlength=81)) > 1e-4
 
 
 def test_volumes_are_cropped_along_all_axes_and_flipped_along_the_last():
     images = bytes_of(10, 2, 3, 5, 7)
-    augment = Augment(("crop", "flip"), pad=1, size=(4, 3, 6))
+    augment = AugmentPipeline(("crop", "flip"), pad=1, size=(4, 3, 6))
     got, _ = call(augment, images)
     u = augment.draw(torch.arange(10), 0)
     for x, y, v in zip(images, got, u.tolist(), strict=True):
         z, r, c = (int(a * (n + 2 - m + 1)) for a, n, m in zip(v[:3], (3, 5, 7), (4, 3, 6), strict=True))
         wanted = torch.nn.functional.pad(x, (1,) * 6)[:, z : z + 4, r : r + 3, c : c + 6] / 255
-        close(y, wanted.flip(-1) if v[COLUMNS["crop"] + COLUMNS["resized-crop"]] < 0.5 else wanted, atol=1e-7)
+        close(
+            y,
+            wanted.flip(-1) if v[DRAWS_PER_OPERATION["crop"] + DRAWS_PER_OPERATION["resized-crop"]] < 0.5 else wanted,
+            atol=1e-7,
+        )
 
 
 def test_each_axis_is_mirrored_by_a_coin_of_its_own():
     images, u = bytes_of(4000, 1, 2, 3, 2), numbers(4000, 1)[:, 0]
-    got = flipped(images, u, (0, -1, 1))
+    got = flip_images(images, u, (0, -1, 1))
     seen = []
     for x, y, v in zip(images, got, u.tolist(), strict=True):
         digits = [int(v * 2**k) % 2 for k in (1, 2, 3)]
@@ -117,39 +137,41 @@ def test_volumes_are_turned_about_an_axis(upright, plane):
     sides = [4, 4, 4]
     sides[upright] = 3
     images, u = bytes_of(400, 2, *sides), numbers(400, 1)[:, 0]
-    got = turned(images, u, upright)
+    got = rotate_quarter_turns(images, u, upright)
     for x, y, v in zip(images, got, u.tolist(), strict=True):
         assert torch.equal(y, x.rot90(int(4 * v), plane))
     assert even(torch.bincount((4 * u).long(), minlength=4)) > 1e-4
     with pytest.raises(ValueError, match=r"a quarter turn needs equal sides across its axis, got images \(400, 2, "):
-        turned(images, u, (upright + 1) % 3)
+        rotate_quarter_turns(images, u, (upright + 1) % 3)
 
 
 def test_an_image_is_turned_whole():
     images, u = bytes_of(9, 3, 5, 5), torch.arange(9) / 9
-    got = turned(images, u)
+    got = rotate_quarter_turns(images, u)
     for x, y, v in zip(images, got, u.tolist(), strict=True):
         assert torch.equal(y, F.rotate(x, 90 * int(4 * v)))
-    assert torch.equal(call(Augment(("turn",)), images[:0])[0], images[:0].float())
-    assert torch.equal(turned(images.mT, u), turned(images.mT.contiguous(), u))
+    assert torch.equal(call(AugmentPipeline(("turn",)), images[:0])[0], images[:0].float())
+    assert torch.equal(rotate_quarter_turns(images.mT, u), rotate_quarter_turns(images.mT.contiguous(), u))
 
 
 def test_volumes_are_cropped_mirrored_and_turned_by_a_recipe():
     images = bytes_of(40, 1, 6, 6, 5)
-    augment = Augment(("turn", "crop", "flip"), pad=1, mirrored=(0, 1), upright=2)
+    augment = AugmentPipeline(("turn", "crop", "flip"), pad=1, mirrored=(0, 1), upright=2)
     got, _ = call(augment, images)
     u = augment.draw(torch.arange(40), 0)
-    flip, turn = u[:, COLUMNS["crop"] + COLUMNS["resized-crop"]], u[:, -1]
-    right = turned(flipped(cropped(images, u[:, :3], (6, 6, 5), 1, "zero"), flip, (0, 1)), turn, 2)
+    flip, turn = u[:, DRAWS_PER_OPERATION["crop"] + DRAWS_PER_OPERATION["resized-crop"]], u[:, -1]
+    right = rotate_quarter_turns(flip_images(crop_padded(images, u[:, :3], (6, 6, 5), 1, "zero"), flip, (0, 1)), turn, 2)
     assert torch.equal(got, right.float() * (1 / 255))
-    assert dataclasses.asdict(Augment(**json.loads(json.dumps(dataclasses.asdict(augment))))) == dataclasses.asdict(augment)
+    assert dataclasses.asdict(AugmentPipeline(**json.loads(json.dumps(dataclasses.asdict(augment))))) == dataclasses.asdict(
+        augment
+    )
 
 
 def test_numbers_of_images_are_what_they_were():
     """A new operation must not move the numbers of others: runs from before go on."""
-    u = Augment(count=2).draw(torch.arange(3), 5)
-    assert torch.equal(u, uniform(0, 5, torch.arange(3), 0xA06, 42))
-    assert [*COLUMNS.items()] == [
+    u = AugmentPipeline(count=2).draw(torch.arange(3), 5)
+    assert torch.equal(u, draw_uniform(0, 5, torch.arange(3), 0xA06, 42))
+    assert [*DRAWS_PER_OPERATION.items()] == [
         ("crop", 3), ("resized-crop", 22), ("flip", 1), ("three-augment", 2), ("jitter", 3), ("mix", 6),
     ]  # fmt: skip
 
@@ -168,9 +190,9 @@ def test_numbers_of_images_are_what_they_were():
 )
 def test_axes_that_there_are_not_are_refused(options, shape, message):
     with pytest.raises(ValueError, match=message):
-        call(Augment(("flip",), **options), bytes_of(*shape))
+        call(AugmentPipeline(("flip",), **options), bytes_of(*shape))
     with pytest.raises(ValueError, match="mirrored and upright must be numbers of axes"):
-        Augment(mirrored=("rows",))
+        AugmentPipeline(mirrored=("rows",))
 
 
 # Resized crops
@@ -178,24 +200,24 @@ def test_axes_that_there_are_not_are_refused(options, shape, message):
 
 @pytest.mark.parametrize("size", [(32, 32), (9, 40), (5, 7), (1, 1)])
 def test_resized_crop_is_torchvisions(size):
-    images, box = floats_of(16, 3, 23, 31), boxes(numbers(16, 22), (23, 31), (0.08, 1.0), (0.75, 4 / 3))
-    for x, y, *place in zip(images, resized(images, box, size), *box, strict=True):
+    images, box = floats_of(16, 3, 23, 31), draw_crop_boxes(numbers(16, 22), (23, 31), (0.08, 1.0), (0.75, 4 / 3))
+    for x, y, *place in zip(images, resize_boxes(images, box, size), *box, strict=True):
         close(y, F.resized_crop(x, *map(int, place), list(size), antialias=True), atol=2e-5)
 
 
 def test_resized_crop_is_antialiased_and_looks_at_its_box_alone():
-    images, box = floats_of(4, 1, 23, 31), Box(*(torch.full((4,), n) for n in (2, 3, 20, 25)))
-    small = resized(images, box, (5, 7))
+    images, box = floats_of(4, 1, 23, 31), BatchBox(*(torch.full((4,), n) for n in (2, 3, 20, 25)))
+    small = resize_boxes(images, box, (5, 7))
     without = torch.stack([F.resized_crop(x, 2, 3, 20, 25, [5, 7], antialias=False) for x in images])
     assert (small - without).abs().max() > 0.1
     outside = torch.ones(23, 31, dtype=torch.bool)
     outside[2:22, 3:28] = False
-    assert torch.equal(resized(images.masked_fill(outside, 0.0), box, (5, 7)), small)
+    assert torch.equal(resize_boxes(images.masked_fill(outside, 0.0), box, (5, 7)), small)
 
 
 def test_a_box_of_the_whole_image_changes_nothing():
     images, zero = floats_of(3, 3, 5, 7), torch.zeros(3).long()
-    assert torch.equal(resized(images, Box(zero, zero, zero + 5, zero + 7), (5, 7)), images)
+    assert torch.equal(resize_boxes(images, BatchBox(zero, zero, zero + 5, zero + 7), (5, 7)), images)
 
 
 @pytest.mark.parametrize("sides", [(32, 32), (20, 31)])
@@ -204,7 +226,7 @@ def test_boxes_are_drawn_as_torchvisions(sides):
     theirs = T.RandomResizedCrop(sides)
     image = torch.zeros(1, *sides)
     found = [theirs.make_params([image]) for _ in range(3000)]
-    mine = boxes(numbers(6000, 22), sides, (0.08, 1.0), (0.75, 4 / 3))
+    mine = draw_crop_boxes(numbers(6000, 22), sides, (0.08, 1.0), (0.75, 4 / 3))
     for name in ("top", "left", "height", "width"):
         assert stats.ks_2samp(getattr(mine, name).numpy(), [params[name] for params in found]).pvalue > 1e-4, name
     area = torch.tensor([p["height"] * p["width"] for p in found])
@@ -218,17 +240,17 @@ def test_boxes_are_drawn_as_torchvisions(sides):
 def test_where_no_box_fits_it_is_torchvisions_in_the_middle(sides):
     """Areas above the image's never fit."""
     params = T.RandomResizedCrop(sides, scale=(5, 6)).make_params([torch.zeros(1, *sides)])
-    box = boxes(numbers(4, 22), sides, (5, 6), (0.75, 4 / 3))
+    box = draw_crop_boxes(numbers(4, 22), sides, (5, 6), (0.75, 4 / 3))
     assert {name: set(getattr(box, name).tolist()) for name in params} == {name: {n} for name, n in params.items()}
 
 
 def test_the_first_box_that_fits_is_taken():
     """By a loop over tries, for a flat image, in which most boxes do not fit."""
-    u, (rows, columns), ratio = numbers(200, 2 * TRIES + 2), (10, 30), (0.1, 3.0)
-    got, needed = torch.stack(boxes(u, (rows, columns), (0.5, 1.0), ratio), 1).tolist(), set()
+    u, (rows, columns), ratio = numbers(200, 2 * CROP_TRIES + 2), (10, 30), (0.1, 3.0)
+    got, needed = torch.stack(draw_crop_boxes(u, (rows, columns), (0.5, 1.0), ratio), 1).tolist(), set()
     for v, box in zip(u.tolist(), got, strict=True):
-        for k in range(TRIES):
-            area, shape = 300 * (0.5 + 0.5 * v[k]), 0.1 * 30 ** v[TRIES + k]
+        for k in range(CROP_TRIES):
+            area, shape = 300 * (0.5 + 0.5 * v[k]), 0.1 * 30 ** v[CROP_TRIES + k]
             height, width = round(math.sqrt(area / shape)), round(math.sqrt(area * shape))
             if height <= rows and width <= columns:
                 needed.add(k)
@@ -251,14 +273,14 @@ FACTORS = torch.tensor([0.0, 0.3, 0.9, 1.0, 1.1, 1.9])
     ("poorer", "theirs"),
     [
         (torch.zeros_like, F.adjust_brightness),
-        (grey, F.adjust_saturation),
-        (lambda x: mean(grey(x)), F.adjust_contrast),
-        (smooth, F.adjust_sharpness),
+        (convert_to_gray, F.adjust_saturation),
+        (lambda x: mean_color(convert_to_gray(x)), F.adjust_contrast),
+        (smooth_images, F.adjust_sharpness),
     ],
 )
 def test_blends_are_torchvisions(shape, poorer, theirs):
     images = floats_of(*shape)
-    got = blend(images, poorer(images), FACTORS)
+    got = blend_images(images, poorer(images), FACTORS)
     for x, y, factor in zip(images, got, FACTORS.tolist(), strict=True):
         close(y, theirs(x, factor))
 
@@ -272,19 +294,19 @@ def test_tables_of_levels_are_torchvisions(channels):
     images[4] = images[4].clamp(max=1)
     x = images.float() * (1 / 255)
     for bits in range(1, 9):
-        close(posterise(x, bits) * 255, F.posterize(images, bits).float(), atol=1e-4)
+        close(posterize_images(x, bits) * 255, F.posterize(images, bits).float(), atol=1e-4)
     for threshold in (0.5, *(1 - magnitude / 30 for magnitude in range(31))):  # every second is one of the 256 levels
-        close(solarise(x, threshold) * 255, F.solarize(images, 255 * threshold).float(), atol=1e-4)
-    close(equalise(x) * 255, torch.stack([F.equalize(image) for image in images]).float(), atol=1e-4)
-    close(autocontrast(x), torch.stack([F.autocontrast(image) for image in x]))
+        close(solarize_images(x, threshold) * 255, F.solarize(images, 255 * threshold).float(), atol=1e-4)
+    close(equalize_images(x) * 255, torch.stack([F.equalize(image) for image in images]).float(), atol=1e-4)
+    close(autocontrast_images(x), torch.stack([F.autocontrast(image) for image in x]))
 
 
 def test_an_image_of_few_pixels_or_one_level_is_not_equalised_or_stretched():
     small, flat = floats_of(2, 3, 5, 7), torch.full((2, 3, 20, 30), 0.3)
-    assert torch.equal(equalise(small), small)
-    assert torch.equal(equalise(flat), flat)
-    assert torch.equal(autocontrast(flat), flat)
-    assert not torch.equal(equalise(floats_of(2, 3, 20, 30)), floats_of(2, 3, 20, 30))
+    assert torch.equal(equalize_images(small), small)
+    assert torch.equal(equalize_images(flat), flat)
+    assert torch.equal(autocontrast_images(flat), flat)
+    assert not torch.equal(equalize_images(floats_of(2, 3, 20, 30)), floats_of(2, 3, 20, 30))
 
 
 @pytest.mark.parametrize(
@@ -292,17 +314,17 @@ def test_an_image_of_few_pixels_or_one_level_is_not_equalised_or_stretched():
 )
 def test_blur_is_torchvisions(sides, kernel):
     images, sigma = floats_of(5, 3, *sides), torch.tensor([0.1, 0.4, 1.0, 1.7, 2.0])
-    got = blur(images, sigma)
+    got = blur_images(images, sigma)
     for x, y, s in zip(images, got, sigma.tolist(), strict=True):
         close(y, F.gaussian_blur(x, kernel_size=list(kernel[::-1]), sigma=[s, s]).clamp(max=1))
     assert (got[4] - images[4]).abs().max() > 0.1
-    assert blur(torch.ones(400, 1, *sides), torch.linspace(0.1, 2, 400)).max() <= 1
+    assert blur_images(torch.ones(400, 1, *sides), torch.linspace(0.1, 2, 400)).max() <= 1
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_three_augment_does_one_of_three(channels):
     images, u = floats_of(300, channels, 9, 7), numbers(300, 2)
-    got, seen = three_augment(images, u), [0, 0, 0]
+    got, seen = apply_three_augment(images, u), [0, 0, 0]
     for x, y, (choice, width) in zip(images, got, u.tolist(), strict=True):
         seen[which := int(3 * choice)] += 1
         wanted = (
@@ -317,9 +339,9 @@ def test_three_augment_does_one_of_three(channels):
 @pytest.mark.parametrize("amounts", [(0.3, 0.3, 0.3), (0.0, 0.4, 2.0)])
 def test_jitter_is_torchvisions_in_a_fixed_order(amounts):
     images = bytes_of(20, 3, 5, 7)
-    augment = Augment(("jitter",), brightness=amounts[0], contrast=amounts[1], saturation=amounts[2])
+    augment = AugmentPipeline(("jitter",), brightness=amounts[0], contrast=amounts[1], saturation=amounts[2])
     got, _ = call(augment, images)
-    first = sum(COLUMNS[name] for name in ("crop", "resized-crop", "flip", "three-augment"))
+    first = sum(DRAWS_PER_OPERATION[name] for name in ("crop", "resized-crop", "flip", "three-augment"))
     for x, y, u in zip(images, got, augment.draw(torch.arange(20), 0)[:, first : first + 3].tolist(), strict=True):
         x = x.float() / 255
         for v, amount, change in zip(u, amounts, (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation), strict=True):
@@ -361,7 +383,10 @@ def reference(name, x, sign, magnitude):
 
 def asked(*names_and_signs):
     """The numbers (1, 2n) by which these operations are chosen with these signs."""
-    pairs = [((CHOICES.index(name) + 0.5) / len(CHOICES), 0.25 if sign < 0 else 0.75) for name, sign in names_and_signs]
+    pairs = [
+        ((RAND_AUGMENT_OPERATIONS.index(name) + 0.5) / len(RAND_AUGMENT_OPERATIONS), 0.25 if sign < 0 else 0.75)
+        for name, sign in names_and_signs
+    ]
     return torch.tensor(pairs).view(1, -1)
 
 
@@ -369,9 +394,9 @@ def asked(*names_and_signs):
 @pytest.mark.parametrize("magnitude", [4, 9, 30])
 def test_each_operation_is_torchvisions(shape, magnitude):
     """All fourteen with both signs, in one batch. Turned pixels agree to 1e-4: coordinates are rounded differently."""
-    wishes = [(name, sign) for name in CHOICES for sign in (-1, 1)]
+    wishes = [(name, sign) for name in RAND_AUGMENT_OPERATIONS for sign in (-1, 1)]
     images = floats_of(len(wishes), *shape)
-    got = rand_augment(images, torch.cat([asked(wish) for wish in wishes]), magnitude)
+    got = apply_rand_augment(images, torch.cat([asked(wish) for wish in wishes]), magnitude)
     for x, y, (name, sign) in zip(images, got, wishes, strict=True):
         torch.testing.assert_close(
             y, reference(name, x, sign, magnitude), atol=1e-4, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
@@ -385,17 +410,17 @@ def test_each_operation_is_torchvisions(shape, magnitude):
 def test_two_operations_act_in_the_order_drawn(names):
     """Levels may be rounded the other way between the two, which is why some pixels may be one level away."""
     images, wish = floats_of(6, 3, 23, 31), [(names[0], 1), (names[1], -1)]
-    got = rand_augment(images, asked(*wish).expand(6, -1), 9)
+    got = apply_rand_augment(images, asked(*wish).expand(6, -1), 9)
     wanted = torch.stack([reference(names[1], reference(names[0], x, 1, 9), -1, 9) for x in images])
     assert ((got - wanted).abs() > 1e-4).float().mean() < 1e-3
-    other = rand_augment(images, asked(*wish[::-1]).expand(6, -1), 9)
+    other = apply_rand_augment(images, asked(*wish[::-1]).expand(6, -1), 9)
     assert torch.equal(got, other) == (names[1] in ("rotate", "translate-y"))  # which are made last, and commute
 
 
 def test_colours_come_before_moves():
     x, wish = floats_of(1, 3, 23, 31), asked(("rotate", 1), ("equalise", 1))
     wanted = reference("rotate", reference("equalise", x[0], 1, 9), 1, 9)
-    close(rand_augment(x, wish, 9)[0], wanted, atol=1e-4)
+    close(apply_rand_augment(x, wish, 9)[0], wanted, atol=1e-4)
     other = reference("equalise", reference("rotate", x[0], 1, 9), 1, 9)
     assert (other - wanted).abs().max() > 0.05
 
@@ -405,19 +430,19 @@ def test_maps_are_composed_as_matrices():
     a, b = numbers(5, 6).view(5, 2, 3), numbers(5, 6, seed=1).view(5, 2, 3)
     last = torch.tensor([0.0, 0.0, 1.0]).expand(5, 1, 3)
     product = torch.cat([a, last], 1) @ torch.cat([b, last], 1)
-    close(then(a, b), product[:, :2])
-    assert (then(b, a) - then(a, b)).abs().max() > 0.1
+    close(compose_affine_maps(a, b), product[:, :2])
+    assert (compose_affine_maps(b, a) - compose_affine_maps(a, b)).abs().max() > 0.1
 
 
 def test_two_moves_are_one_map():
     """A turn and the turn back are the identity; a shear and a turn are nearly two images in a row, in this order only."""
     y, x = torch.meshgrid(torch.linspace(-1, 1, 63), torch.linspace(-1, 1, 85), indexing="ij")
     images = (0.5 + 0.4 * torch.sin(3 * x + y) * torch.cos(2 * y))[None, None]
-    close(rand_augment(images, asked(("rotate", 1), ("rotate", -1)), 9), images, atol=1e-5)
+    close(apply_rand_augment(images, asked(("rotate", 1), ("rotate", -1)), 9), images, atol=1e-5)
     for first, second in (("shear-x", "rotate"), ("rotate", "shear-y"), ("shear-y", "shear-x")):
         wanted = reference(second, reference(first, images[0], 1, 15), 1, 15)
         one, other = (
-            (rand_augment(images, asked((a, 1), (b, 1)), 15)[0] - wanted)[:, 25:-25, 30:-30].abs().max()
+            (apply_rand_augment(images, asked((a, 1), (b, 1)), 15)[0] - wanted)[:, 25:-25, 30:-30].abs().max()
             for a, b in ((first, second), (second, first))
         )
         assert one < 2e-3
@@ -425,10 +450,10 @@ def test_two_moves_are_one_map():
 
 
 def test_choices_are_equally_likely_and_who_draws_a_colour_keeps_its_place():
-    assert even(drawn(numbers(7000, 1)[:, 0]).sum(0)) > 1e-4
+    assert even(choose_operations(numbers(7000, 1)[:, 0]).sum(0)) > 1e-4
     images = floats_of(3, 3, 5, 7)
-    assert torch.equal(rand_augment(images, asked(("identity", 1), ("identity", -1)).expand(3, -1), 30), images)
-    assert torch.equal(rand_augment(images, torch.zeros(3, 0), 30), images)
+    assert torch.equal(apply_rand_augment(images, asked(("identity", 1), ("identity", -1)).expand(3, -1), 30), images)
+    assert torch.equal(apply_rand_augment(images, torch.zeros(3, 0), 30), images)
 
 
 # Mixup and cutmix
@@ -438,7 +463,7 @@ def mixed(samples, mixup, cutmix, sides=(5, 7), seed=0):
     """White and black images of classes 0 and 1 in turn, mixed, with what each keeps of its own label."""
     white = (torch.arange(samples) % 2 == 0).float()
     images, targets = white.view(-1, 1, *[1] * len(sides)).expand(-1, 2, *sides), torch.stack([white, 1 - white], 1)
-    images, targets = mix(images, targets, numbers(samples, 6, seed), mixup, cutmix)
+    images, targets = mix_pairs(images, targets, numbers(samples, 6, seed), mixup, cutmix)
     return images, targets, torch.where(white > 0, targets[:, 0], targets[:, 1])
 
 
@@ -510,11 +535,11 @@ def test_an_odd_batch_has_no_pairs():
 def test_a_recipe_is_torchvisions_functions_in_a_row():
     """Every operation finds its own numbers: each sample by its own, one after the other."""
     images, scale, ratio = bytes_of(24, 3, 23, 31), (0.3, 0.5), (0.5, 0.8)
-    augment = Augment(("jitter", "flip", "resized-crop"), size=(9, 11), scale=scale, ratio=ratio)
+    augment = AugmentPipeline(("jitter", "flip", "resized-crop"), size=(9, 11), scale=scale, ratio=ratio)
     got, targets = call(augment, images)
     u = augment.draw(torch.arange(24), 0)
-    columns = dict(zip(COLUMNS, u.split([*COLUMNS.values(), 5], 1), strict=False))
-    box = boxes(columns["resized-crop"], (23, 31), scale, ratio)
+    columns = dict(zip(DRAWS_PER_OPERATION, u.split([*DRAWS_PER_OPERATION.values(), 5], 1), strict=False))
+    box = draw_crop_boxes(columns["resized-crop"], (23, 31), scale, ratio)
     for i in range(24):
         x = F.resized_crop(images[i].float() / 255, *(int(side[i]) for side in box), [9, 11], antialias=True)
         x = F.horizontal_flip(x) if columns["flip"][i] < 0.5 else x
@@ -526,16 +551,20 @@ def test_a_recipe_is_torchvisions_functions_in_a_row():
     assert torch.equal(targets, torch.nn.functional.one_hot(torch.arange(24) % 7, 7).float())
 
 
-FLAT = [name for name in OPERATIONS if name != "turn"]
-OWNERS = {"mix": {"mixup": 0.8, "cutmix": 1.0}} | {name: {"operations": (name,)} for name in OPERATIONS}
+FLAT = [name for name in AUGMENT_OPERATIONS if name != "turn"]
+OWNERS = {"mix": {"mixup": 0.8, "cutmix": 1.0}} | {name: {"operations": (name,)} for name in AUGMENT_OPERATIONS}
 
 
 @pytest.mark.parametrize("name", OWNERS)
 def test_an_operation_listens_to_its_own_numbers_alone(name):
     """Other numbers in all other columns change nothing; other numbers in its own do."""
-    augment, images, labels = Augment(**OWNERS[name]), bytes_of(8, 3, 23, 23 if name == "turn" else 31), torch.arange(8) % 7
+    augment, images, labels = (
+        AugmentPipeline(**OWNERS[name]),
+        bytes_of(8, 3, 23, 23 if name == "turn" else 31),
+        torch.arange(8) % 7,
+    )
     one, other = augment.draw(torch.arange(8), 0), augment.draw(torch.arange(8), 1)
-    owners = [owner for owner, n in (COLUMNS | {"rand-augment": 4, "turn": 1}).items() for _ in range(n)]
+    owners = [owner for owner, n in (DRAWS_PER_OPERATION | {"rand-augment": 4, "turn": 1}).items() for _ in range(n)]
     own = torch.tensor([owner == name for owner in owners])
     first, same, different = (
         augment.apply(images, labels, u, classes=7)[0]
@@ -581,36 +610,36 @@ RANDOM = [name for name in RECIPES if name != "none"]
 @pytest.mark.parametrize("check", [check_split, check_repeats])
 @pytest.mark.parametrize("name", RECIPES)
 def test_samples_depend_on_themselves_alone(name, check):
-    check(Augment(**RECIPES[name]))
+    check(AugmentPipeline(**RECIPES[name]))
 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_samples_epochs_and_seeds_have_draws_of_their_own(name):
-    check_own(Augment(**RECIPES[name]))
+    check_own(AugmentPipeline(**RECIPES[name]))
 
 
-class BatchWide(Augment):
+class BatchWide(AugmentPipeline):
     """All samples have the numbers of the first."""
 
     def draw(self, index, epoch):
         return super().draw(index, epoch)[:1].expand(len(index), -1)
 
 
-class ByPlace(Augment):
+class ByPlace(AugmentPipeline):
     """The place in the batch is taken for the index."""
 
     def draw(self, index, epoch):
         return super().draw(torch.arange(len(index)), epoch)
 
 
-class Timeless(Augment):
+class Timeless(AugmentPipeline):
     """All epochs are alike."""
 
     def draw(self, index, epoch):
         return super().draw(index, 0)
 
 
-class Stateful(Augment):
+class Stateful(AugmentPipeline):
     """Numbers come from a generator that remembers."""
 
     def draw(self, index, epoch):
@@ -636,16 +665,21 @@ def test_mutants_are_found(name, mutant, check, message):
 
 def test_numbers_of_a_purpose_do_not_depend_on_the_recipe():
     index = torch.arange(9)
-    some, more = Augment(("flip",), count=0).draw(index, 3), Augment(("rand-augment", "crop"), count=4).draw(index, 3)
+    some, more = (
+        AugmentPipeline(("flip",), count=0).draw(index, 3),
+        AugmentPipeline(("rand-augment", "crop"), count=4).draw(index, 3),
+    )
     assert torch.equal(some, more[:, : some.shape[1]])
     images = bytes_of(9, 3, 5, 7)
-    assert torch.equal(call(Augment(("flip",)), images)[0], call(Augment(("crop", "flip"), pad=0), images)[0])
+    assert torch.equal(
+        call(AugmentPipeline(("flip",)), images)[0], call(AugmentPipeline(("crop", "flip"), pad=0), images)[0]
+    )
 
 
 def test_operations_act_in_one_order():
     images = bytes_of(8, 3, 5, 7)
     names = [name for name in FLAT if name != "crop"]
-    one, other = (call(Augment(tuple(order)), images)[0] for order in (names, names[::-1]))
+    one, other = (call(AugmentPipeline(tuple(order)), images)[0] for order in (names, names[::-1]))
     assert torch.equal(one, other)
 
 
@@ -654,7 +688,7 @@ def test_operations_act_in_one_order():
 def test_shapes_types_and_ranges(shape, name):
     images = bytes_of(*shape)
     before = images.clone()
-    got, targets = call(Augment((name,), mixup=0.8, cutmix=1.0), images)
+    got, targets = call(AugmentPipeline((name,), mixup=0.8, cutmix=1.0), images)
     assert got.shape == shape
     assert targets.shape == (shape[0], 7)
     assert got.dtype == targets.dtype == torch.float32
@@ -666,7 +700,7 @@ def test_shapes_types_and_ranges(shape, name):
 @pytest.mark.parametrize("batch", [0, 4])
 def test_volumes_are_mixed(batch):
     images = bytes_of(batch, 1, 3, 5, 7)
-    got, targets = call(Augment(("crop", "flip"), mixup=0.8, cutmix=1.0, pad=1, padding="reflect"), images)
+    got, targets = call(AugmentPipeline(("crop", "flip"), mixup=0.8, cutmix=1.0, pad=1, padding="reflect"), images)
     assert got.shape == images.shape
     close(targets.sum(1), torch.ones(batch), atol=1e-6)
 
@@ -676,7 +710,7 @@ def test_volumes_are_mixed(batch):
 def test_black_and_white_stay_in_range(value, name, options):
     """Weights that sum to one but for a bit must not make white brighter."""
     images = torch.full((64, 3, 23, 31), value, dtype=torch.uint8)
-    got, _ = call(Augment((name,), magnitude=30, **options), images)
+    got, _ = call(AugmentPipeline((name,), magnitude=30, **options), images)
     assert ((got >= 0) & (got <= 1)).all()
 
 
@@ -687,7 +721,7 @@ def test_no_value_is_read(name):
         torch.empty(4, 3, 23, 31, dtype=torch.uint8, device="meta"),
         torch.empty(4, dtype=torch.int64, device="meta"),
     )
-    got, targets = Augment(**RECIPES[name])(images, labels, labels, epoch=1, classes=5)
+    got, targets = AugmentPipeline(**RECIPES[name])(images, labels, labels, epoch=1, classes=5)
     assert got.device.type == targets.device.type == "meta"
     assert got.shape[:2] == (4, 3)
 
@@ -695,7 +729,7 @@ def test_no_value_is_read(name):
 @pytest.mark.parametrize("name", ["crop", "deit", "rand"])
 def test_what_follows_the_draws_is_one_graph(name):
     torch.compiler.reset()
-    augment, images, index = Augment(**RECIPES[name]), bytes_of(6, 3, 23, 31), torch.arange(6)
+    augment, images, index = AugmentPipeline(**RECIPES[name]), bytes_of(6, 3, 23, 31), torch.arange(6)
     compiled = torch.compile(augment.apply, fullgraph=True, backend="eager")
     for epoch in (0, 1):
         got = compiled(images, index, augment.draw(index, epoch), classes=7)
@@ -706,7 +740,7 @@ def test_what_follows_the_draws_is_one_graph(name):
 def test_a_whole_call_may_be_compiled_in_several_graphs():
     """The epoch is a number of Python: no graph may keep the first one that it saw."""
     torch.compiler.reset()
-    augment, images = Augment(("crop", "flip")), bytes_of(6, 3, 5, 7)
+    augment, images = AugmentPipeline(("crop", "flip")), bytes_of(6, 3, 5, 7)
     compiled = torch.compile(augment, backend="eager")
     for epoch in range(4):
         assert torch.equal(call(compiled, images, epoch=epoch)[0], call(augment, images, epoch=epoch)[0])
@@ -714,11 +748,11 @@ def test_a_whole_call_may_be_compiled_in_several_graphs():
 
 def test_a_recipe_is_json():
     for name, options in RECIPES.items():
-        augment = Augment(**options, seed=3)
-        again = Augment(**json.loads(json.dumps(dataclasses.asdict(augment))))
+        augment = AugmentPipeline(**options, seed=3)
+        again = AugmentPipeline(**json.loads(json.dumps(dataclasses.asdict(augment))))
         assert again == augment, name
         assert hash(again) == hash(augment)
-    assert Augment(("Resized_Crop",)) == Augment(("resized-crop",))
+    assert AugmentPipeline(("Resized_Crop",)) == AugmentPipeline(("resized-crop",))
     with pytest.raises(dataclasses.FrozenInstanceError):
         augment.seed = 4
 
@@ -751,7 +785,7 @@ def test_a_recipe_is_json():
 )
 def test_options_that_make_no_sense_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
-        Augment(**options)
+        AugmentPipeline(**options)
 
 
 @pytest.mark.parametrize(
@@ -782,7 +816,7 @@ def test_options_that_make_no_sense_are_errors(options, message):
 )
 def test_batches_that_do_not_suit_are_errors(options, shape, message):
     with pytest.raises(ValueError, match=message):
-        call(Augment(**options), bytes_of(*shape))
+        call(AugmentPipeline(**options), bytes_of(*shape))
 
 
 @pytest.mark.parametrize(
@@ -800,4 +834,4 @@ def test_batches_that_do_not_suit_are_errors(options, shape, message):
 def test_arguments_that_do_not_fit_are_errors(change, message):
     arguments = {"images": bytes_of(4, 3, 5, 7), "labels": torch.arange(4), "index": torch.arange(4)} | change
     with pytest.raises(ValueError, match=message):
-        Augment(("flip",))(**arguments, epoch=0, classes=7)
+        AugmentPipeline(("flip",))(**arguments, epoch=0, classes=7)

@@ -5,10 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.lab.intervals import differences
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.claims import MARGIN, NOT_SEEN, SEEN, UNTOLD, Claim, Side, judged
-from ropewalk.lab.studies.equivariance_claims import CLAIMS, PHOTOGRAPHS, accuracy, at, lost, slowing
+from ropewalk.lab.statistics import estimate_differences
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.claims import (
+    CLAIM_CONFIRMED,
+    CLAIM_REFUTED,
+    CLAIM_UNDECIDED,
+    EQUALITY_MARGIN,
+    ClaimSide,
+    StudyClaim,
+    judge_claims,
+)
+from ropewalk.lab.studies.equivariance import (
+    EQUIVARIANCE_CLAIMS,
+    PHOTOGRAPH_CLAIMS,
+    get_test_accuracy,
+    make_offset_loss,
+    make_size_accuracy,
+    measure_frequency_drop,
+)
 
 NOISE = (0.3, -0.5, 0.2)
 
@@ -27,26 +42,28 @@ def lines(levels, spread=0.1, part="main"):
 
 
 def claim(by, one="a", other="b", part="main"):
-    return Claim("text", "source", Side(one, part), None if other is None else Side(other), accuracy, "points", by)
+    return StudyClaim(
+        "text", "source", ClaimSide(one, part), None if other is None else ClaimSide(other), get_test_accuracy, "points", by
+    )
 
 
 @pytest.mark.parametrize(
     ("gap", "by", "word"),
     [
-        (2.0, 0.0, SEEN),
-        (-2.0, 0.0, NOT_SEEN),
-        (0.05, 0.0, UNTOLD),
-        (2.0, 7.0, NOT_SEEN),
-        (8.0, 7.0, SEEN),
-        (0.1, None, SEEN),
-        (-0.1, None, SEEN),
-        (3.0, None, NOT_SEEN),
-        (-3.0, None, NOT_SEEN),
-        (MARGIN, None, UNTOLD),
+        (2.0, 0.0, CLAIM_CONFIRMED),
+        (-2.0, 0.0, CLAIM_REFUTED),
+        (0.05, 0.0, CLAIM_UNDECIDED),
+        (2.0, 7.0, CLAIM_REFUTED),
+        (8.0, 7.0, CLAIM_CONFIRMED),
+        (0.1, None, CLAIM_CONFIRMED),
+        (-0.1, None, CLAIM_CONFIRMED),
+        (3.0, None, CLAIM_REFUTED),
+        (-3.0, None, CLAIM_REFUTED),
+        (EQUALITY_MARGIN, None, CLAIM_UNDECIDED),
     ],
 )
 def test_words(gap, by, word):
-    (verdict,) = judged([claim(by)], lines({"a": 60 + gap, "b": 60.0, "c": 55.0, "d": 50.0}))
+    (verdict,) = judge_claims([claim(by)], lines({"a": 60 + gap, "b": 60.0, "c": 55.0, "d": 50.0}))
     assert verdict.word == word
     assert verdict.found.mean == pytest.approx(gap, abs=0.3)
     assert verdict.found.seeds == 3
@@ -56,36 +73,40 @@ def test_what_a_seed_does_to_all_does_not_count():
     """Seeds that are ten points apart leave the interval as it is; noise of single runs does not."""
     levels = {"a": 61.0, "b": 60.0, "c": 55.0}
     apart = [each | {"test_accuracy": each["test_accuracy"] + 0.1 * each["seed"]} for each in lines(levels)]
-    (near,), (far,) = judged([claim(0.0)], lines(levels)), judged([claim(0.0)], apart)
+    (near,), (far,) = judge_claims([claim(0.0)], lines(levels)), judge_claims([claim(0.0)], apart)
     assert far.found == pytest.approx(near.found, rel=1e-9)
-    (noisy,) = judged([claim(0.0)], lines(levels, spread=1.0))
+    (noisy,) = judge_claims([claim(0.0)], lines(levels, spread=1.0))
     assert noisy.found.half > 5 * near.found.half
 
 
 def test_one_seed_tells_nothing():
     alone = [line("a", 0, 90.0), line("b", 0, 10.0)]
-    assert judged([claim(0.0)], alone)[0].word == UNTOLD
-    assert judged([claim(0.0, other="x")], lines({"a": 1.0, "b": 2.0}))[0] == (claim(0.0, other="x"), None, UNTOLD)
+    assert judge_claims([claim(0.0)], alone)[0].word == CLAIM_UNDECIDED
+    assert judge_claims([claim(0.0, other="x")], lines({"a": 1.0, "b": 2.0}))[0] == (
+        claim(0.0, other="x"),
+        None,
+        CLAIM_UNDECIDED,
+    )
 
 
 def test_parts_are_compared():
     """The same encoding in two parts, whose runs are told apart."""
     every = [*lines({"a": 60.0, "b": 58.0}), *lines({"a": 64.0, "b": 50.0}, part="perturbed")]
-    (verdict,) = judged([claim(0.0, one="a", other="a", part="perturbed")], every)
+    (verdict,) = judge_claims([claim(0.0, one="a", other="a", part="perturbed")], every)
     assert verdict.found.mean == pytest.approx(4.0, abs=0.3)
-    assert verdict.word == SEEN
+    assert verdict.word == CLAIM_CONFIRMED
 
 
 def test_a_number_above_zero():
     found = lines({"a": 3.0, "b": -3.0, "c": 0.0}, spread=0.5)
-    words = [judged([claim(0.0, one=name, other=None)], found)[0].word for name in "abc"]
-    assert words == [SEEN, NOT_SEEN, UNTOLD]
+    words = [judge_claims([claim(0.0, one=name, other=None)], found)[0].word for name in "abc"]
+    assert words == [CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED]
 
 
 def test_only_some_are_asked_about():
     """Intervals are for one question then, of the variance of all."""
     values = {name: {seed: float(i + seed + (i * seed) % 3) for seed in range(3)} for i, name in enumerate("abcd")}
-    alone, every = differences(values, "a", only=["b"]), differences(values, "a")
+    alone, every = estimate_differences(values, "a", only=["b"]), estimate_differences(values, "a")
     assert list(alone) == ["b"]
     assert alone["b"].mean == every["b"].mean
     assert alone["b"].half < every["b"].half
@@ -97,18 +118,20 @@ def test_numbers_of_a_run():
     moved = [{"rho": 0.0, "accuracy": 0.6}, {"rho": 4.0, "accuracy": 0.45}]
     layers = [{"layer": i, "radians": [6.0 - i, 1.0, 9.0]} for i in range(6)]
     one = line("a", 0, 60.0, probes={"resolution": rows, "offset": moved, "frequencies": layers}, encoding_parameters=9)
-    assert at(48)(one) == pytest.approx(40.0)
-    assert at(64)(one) is None
-    assert lost(4.0)(one) == pytest.approx(15.0)
-    assert lost(8.0)(one) is None
-    assert slowing(one) == pytest.approx(4.0)
-    assert slowing(one | {"encoding_parameters": 0}) is None
-    assert slowing(one | {"probes": {}}) is None
+    assert make_size_accuracy(48)(one) == pytest.approx(40.0)
+    assert make_size_accuracy(64)(one) is None
+    assert make_offset_loss(4.0)(one) == pytest.approx(15.0)
+    assert make_offset_loss(8.0)(one) is None
+    assert measure_frequency_drop(one) == pytest.approx(4.0)
+    assert measure_frequency_drop(one | {"encoding_parameters": 0}) is None
+    assert measure_frequency_drop(one | {"probes": {}}) is None
 
 
-@pytest.mark.parametrize(("study", "claims"), [("equivariance", CLAIMS), ("equivariance-imagenette", PHOTOGRAPHS)])
+@pytest.mark.parametrize(
+    ("study", "claims"), [("equivariance", EQUIVARIANCE_CLAIMS), ("equivariance-imagenette", PHOTOGRAPH_CLAIMS)]
+)
 def test_claims_are_of_runs_that_the_study_has(study, claims):
-    parts = STUDIES[study].parts
+    parts = ALL_STUDIES[study].parts
     for each in claims:
         for side in filter(None, (each.one, each.other)):
             assert side.name in parts[side.part].encodings, each.text
@@ -116,12 +139,12 @@ def test_claims_are_of_runs_that_the_study_has(study, claims):
 
 
 def test_photographs_are_judged_by_seeds_that_chose_no_claim():
-    study = STUDIES["equivariance-imagenette"]
+    study = ALL_STUDIES["equivariance-imagenette"]
     first, again = (study.parts[name] for name in ("imagenette", "imagenette-again"))
     assert (first.seeds, again.seeds) == ((0, 1, 2), (3, 4, 5))
     assert replace(again, about=first.about, seeds=first.seeds) == first
     assert first.encodings[0] == "learned-ape"
-    assert [(each.one.name, each.other.name, each.by) for each in PHOTOGRAPHS] == [
+    assert [(each.one.name, each.other.name, each.by) for each in PHOTOGRAPH_CLAIMS] == [
         ("axial", "learned-ape", 0.0),
         ("mixed", "axial", 0.0),
         ("axial", "spherical", 0.0),
@@ -129,4 +152,4 @@ def test_photographs_are_judged_by_seeds_that_chose_no_claim():
         ("spherical-symmetric", "mixed", None),
         ("comrope-ld-8", "axial", 0.0),
     ]
-    assert {side.part for each in PHOTOGRAPHS for side in (each.one, each.other)} == {"imagenette-again"}
+    assert {side.part for each in PHOTOGRAPH_CLAIMS for side in (each.one, each.other)} == {"imagenette-again"}

@@ -19,11 +19,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 import ropewalk as rw
+from patching import patch_everywhere
 from ropewalk import cli
-from ropewalk.lab import findings, output, probes, progress, store, studying
-from ropewalk.lab.probes import restored
-from ropewalk.lab.progress import Lines, Stages
-from ropewalk.lab.store import Run
+from ropewalk.lab import progress_bars, run_store
+from ropewalk.lab.console import make_console
+from ropewalk.lab.inspect.theory_facts import analyze_encoding
+from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.progress_bars import ProgressLines, StageProgress
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.studying import merge_encodings, parse_settings
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
 
@@ -49,7 +54,7 @@ def refusal(capsys, *words, code=2):
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
     """However slow the machine, nothing is said in between; and output has no width."""
-    monkeypatch.setattr(progress, "PAUSE", math.inf)
+    patch_everywhere(monkeypatch, progress_bars, "LINE_INTERVAL", math.inf)
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
@@ -88,9 +93,9 @@ def test_theory_of_a_run_is_that_of_its_trained_numbers(capsys, path):
     assert (status, err) == (0, "")
     found = json.loads(out)
     encoding = rw.create("comrope-ld", head_dim=8, heads=2, axes=2, layers=2, size=(4, 4), block=4)
-    fresh = findings.findings(encoding)["span"]
+    fresh = analyze_encoding(encoding)["span"]
     encoding.load_state_dict(held(path))
-    assert found["span"] == findings.findings(encoding)["span"] != fresh
+    assert found["span"] == analyze_encoding(encoding)["span"] != fresh
     assert (found["weights"], found["seed"]) == (str(path / "checkpoint.safetensors"), 0)
     assert found["folds"]
 
@@ -138,7 +143,7 @@ def test_fold_writes_a_model_that_answers_alike(capsys, path):
     assert rw.create(**json.loads(said["encoding"])).name == "mixed"
     folded = ViT(**json.loads(said["model"])).eval()
     folded.load_state_dict(load_file(where))
-    model, images = restored(Run.at(path)), torch.randn(7, 1, 8, 8)
+    model, images = load_image_model(RunFolder.at(path)), torch.randn(7, 1, 8, 8)
     logits = model(images)
     assert (folded(images) - logits).abs().max() < 1e-5
     told = float(words.split()[3])
@@ -184,7 +189,7 @@ def test_only_runs_that_are_done_are_folded(capsys, path):
 def test_a_full_disk_leaves_the_folded_file_of_before(capsys, path, monkeypatch):
     (path / "folded.safetensors").write_bytes(b"before")
     there = sorted(path.iterdir())
-    monkeypatch.setattr(store.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(run_store.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     assert "folded.safetensors cannot be written: No space left on device" in refusal(capsys, "fold", path)
     assert (path / "folded.safetensors").read_bytes() == b"before"
     assert sorted(path.iterdir()) == there
@@ -283,12 +288,12 @@ def test_a_run_that_cannot_be_read_is_told_and_left_out(capsys, path):
 
 
 def test_what_is_trained_beside_is_known_however_it_is_spelt():
-    assert studying.beside(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
-    assert studying.beside(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
+    assert merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
+    assert merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
 
 
 def test_one_side_is_that_of_a_square():
-    assert studying.settings("digits", ["size=16"]).size == (16, 16)
+    assert parse_settings("digits", ["size=16"]).size == (16, 16)
 
 
 def test_a_gpu_that_is_not_there_is_refused(capsys, elsewhere, monkeypatch):
@@ -335,7 +340,7 @@ def test_an_error_of_ours_is_not_hidden(elsewhere, monkeypatch):
 
 def test_interrupted_training_says_that_it_goes_on(capsys, elsewhere, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Lines, "record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(ProgressLines, "record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert run(capsys, "train", "none", "--set", *TINY) == (130, "stopped; the same command goes on\n", "")
     assert run(capsys, "train", "none", "--set", *TINY)[0] == 0
     assert len(list(Path("runs").iterdir())) == 1
@@ -413,7 +418,7 @@ def test_evaluate_goes_on_when_one_run_cannot_be_probed(capsys, path):
 
 
 def test_interrupted_probing_says_that_it_goes_on(capsys, path, monkeypatch):
-    monkeypatch.setitem(probes.PROBES, "cost", lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
     words = ["evaluate", path, "--probes", "reached", "cost"]
     assert run(capsys, *words) == (130, "stopped; the same command goes on\n", "")
     assert "reached" in json.loads((path / "probes.json").read_text())
@@ -432,9 +437,9 @@ def test_a_terminal_sees_how_far_it_is(capsys, path, monkeypatch):
 
 
 def test_others_see_a_line_now_and_then(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "PAUSE", 5.0)
+    patch_everywhere(monkeypatch, progress_bars, "LINE_INTERVAL", 5.0)
     times = iter([0.0, 1.0, 6.0, 6.0, 7.0])
-    with Stages(Console(width=80), 3, clock=lambda: next(times)) as shown:
+    with StageProgress(Console(width=80), 3, clock=lambda: next(times)) as shown:
         for number, word in enumerate("abc"):
             shown.begin(number, word)
     assert capsys.readouterr().out == "2 of 3  b\n"
@@ -443,7 +448,7 @@ def test_others_see_a_line_now_and_then(capsys, monkeypatch):
 def test_one_process_speaks_for_all(capsys, monkeypatch):
     for rank in "01":
         monkeypatch.setenv("RANK", rank)
-        output.console().print(rank)
+        make_console().print(rank)
     assert capsys.readouterr().out == "0\n"
 
 
@@ -464,7 +469,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert page == "page/report.html"
     assert NAME in Path(page).read_text()
     monkeypatch.setattr(Trainer, "one_step", lambda *_: pytest.fail("trained again"))
-    monkeypatch.setitem(probes.PROBES, "cost", lambda opened: pytest.fail("probed again"))
+    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: pytest.fail("probed again"))
     assert run(capsys, *words)[0] == 0
     assert run(capsys, "report", comparison, "--out", "again")[:2] == (0, "again/report.html\n")
     assert Path("again/report.html").read_bytes() == Path(page).read_bytes()
@@ -474,7 +479,7 @@ def test_compare_reports_though_probing_fails(capsys, path, monkeypatch):
     def broken(opened):
         raise RuntimeError(f"no {opened.config.encoding}")
 
-    monkeypatch.setitem(probes.PROBES, "cost", broken)
+    monkeypatch.setitem(IMAGE_PROBES, "cost", broken)
     status, out, err = run(capsys, "compare", NAME, "--also", "--seeds", "1", "--set", *TINY, "--probes", "cost")
     assert (status, err) == (1, "")
     assert f"{path.name} could not be probed: no comrope-ld" in out

@@ -21,17 +21,22 @@ import pytest
 from accelerate.state import AcceleratorState
 from rich.console import Console
 
-from ropewalk.lab import building, progress
-from ropewalk.lab import compare as module
-from ropewalk.lab.choose import Refusal
-from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
-from ropewalk.lab.comparing import checks
-from ropewalk.lab.comparing.entries import entry
-from ropewalk.lab.comparing.plan import plan
+from patching import patch_everywhere
+from ropewalk.lab import model_building, train
+from ropewalk.lab.compare import run as module
+from ropewalk.lab.compare.plan import Comparison, is_run_locked, plan_comparison
+from ropewalk.lab.compare.preflight import check_comparison
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.compare.table import format_comparison_csv, render_comparison, tabulate_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.intervals import quantile
-from ropewalk.lab.store import Damaged, Run, write
-from ropewalk.lab.train import NotFinite, Trainer, train
+from ropewalk.lab.encoding_spec import parse_encoding
+from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
+from ropewalk.lab.progress_bars import ProgressLines, format_duration
+from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.statistics import compute_t_quantile
+from ropewalk.lab.tasks import classify
+from ropewalk.lab.tasks.classify import open_image_data
+from ropewalk.lab.train import Trainer, train_run
 
 BASE = Config(
     data="digits", patch=2, width=24, depth=1, heads=2, ratio=2.0, epochs=2, batch=64, fraction=0.3, warmup=0.5,
@@ -48,13 +53,13 @@ def silent():
 
 
 def again(runs, encodings=ENCODINGS, base=BASE, **options):
-    return compare(encodings, base, runs, **{"seeds": SEEDS, "console": silent(), **options})
+    return compare_encodings(encodings, base, runs, **{"seeds": SEEDS, "console": silent(), **options})
 
 
 def pretended(config, runs, *, watch=lambda record: None):
     """A run that is done at once, with an accuracy that depends on its encoding and seed."""
-    run = Run(runs, config)
-    run.hold({})
+    run = RunFolder(runs, config)
+    run.acquire({})
     watch({"epoch": 1, "loss": 1.5, "validation_accuracy": 0.25, "step": 1})
     accuracy = {"none": 0.5, "mixed": 0.625, "axial": 0.75}[config.encoding] + config.seed**2 / 64
     run.finish(test_accuracy=accuracy, encoding_parameters=7)
@@ -71,7 +76,7 @@ def trained(monkeypatch):
         asked.append((config.encoding, config.seed))
         return pretended(config, runs, watch=watch)
 
-    monkeypatch.setattr(module, "train", spy)
+    patch_everywhere(monkeypatch, train, "train_run", spy)
     return asked
 
 
@@ -120,7 +125,7 @@ def test_seeds_are_outermost(tmp_path, trained):
 def test_done_runs_are_not_trained_again_and_need_no_data(copy, trained, monkeypatch):
     before = {path: path.read_bytes() for path in sorted(copy.runs.rglob("*.json*"))}
     with monkeypatch.context() as absent:
-        absent.setattr(checks, "open_data", lambda config: pytest.fail("the data are not there"))
+        patch_everywhere(absent, classify, "open_image_data", lambda config: pytest.fail("the data are not there"))
         found = again(copy.runs, base=replace(BASE, root="elsewhere"))
     assert trained == []
     assert found.code == 0
@@ -138,8 +143,8 @@ def test_comparisons_share_runs(tmp_path, trained):
     assert trained == [("none", 0), ("mixed", 0), ("none", 3), ("mixed", 3), ("axial", 3), ("axial", 4), ("mixed", 4)]
     assert one.path != two.path
     assert {path.name for path in tmp_path.glob("comparison-*.json")} == {one.path.name, two.path.name}
-    assert table(Comparison.at(one.path)) == table(one)
-    axial, mixed = table(two)
+    assert tabulate_comparison(Comparison.at(one.path)) == tabulate_comparison(one)
+    axial, mixed = tabulate_comparison(two)
     assert (axial.label, mixed.label, mixed.difference) == ("axial", "mixed", None)
     assert axial.difference == pytest.approx((0.125, 0.0, 2))
 
@@ -155,15 +160,15 @@ def test_the_same_comparison_has_the_same_file(tmp_path, trained):
 def failing(config, runs, *, watch):
     """One run begins and fails."""
     if (config.encoding, config.seed) == ("mixed", 0):
-        run = Run(runs, config)
-        run.hold({})
+        run = RunFolder(runs, config)
+        run.acquire({})
         run.release()
         raise FloatingPointError("the loss [/is]\nno number")
     return pretended(config, runs, watch=watch)
 
 
 def test_a_run_that_fails_does_not_stop_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "train", failing)
+    patch_everywhere(monkeypatch, train, "train_run", failing)
     console = silent()
     found = again(tmp_path, console=console)
     words = "FloatingPointError: the loss [/is] no number"
@@ -173,18 +178,18 @@ def test_a_run_that_fails_does_not_stop_others(tmp_path, monkeypatch):
     assert (folder / "failed.txt").read_text() == f"{words}\n"
     assert "in failing" in (folder / "trace.txt").read_text()
     assert f"2 of 6  mixed, seed 0: failed: {words}" in console.file.getvalue().splitlines()
-    row = next(row for row in table(found) if row.label == "mixed")
+    row = next(row for row in tabulate_comparison(found) if row.label == "mixed")
     assert (row.seeds, row.planned, row.notes) == (1, 2, (f"seed 0 failed: {words}",))
     shown = silent()
-    shown.print(rendered(table(found)))
+    shown.print(render_comparison(tabulate_comparison(found)))
     assert "[/is]" in shown.file.getvalue()
 
 
 def test_a_run_that_failed_is_tried_again(tmp_path, monkeypatch, trained):
-    monkeypatch.setattr(module, "train", failing)
+    patch_everywhere(monkeypatch, train, "train_run", failing)
     again(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(module, "train", pretended)
+    patch_everywhere(monkeypatch, train, "train_run", pretended)
     assert again(tmp_path).code == 0
     assert not list(tmp_path.glob("*/failed.txt")) + list(tmp_path.glob("*/trace.txt"))
 
@@ -194,37 +199,37 @@ def test_a_disk_that_takes_no_words_stops_nothing(tmp_path, monkeypatch):
         (runs / config.name).write_text("no folder can be made here")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "train", full)
+    patch_everywhere(monkeypatch, train, "train_run", full)
     assert len(again(tmp_path, ["mixed"]).left()) == 4
 
 
 def test_a_run_of_another_process_has_not_failed(tmp_path, monkeypatch):
-    console, other = silent(), Run(tmp_path, replace(BASE, encoding="mixed"))
-    monkeypatch.setattr(module, "train", lambda config, runs, watch: holding(config, runs))
+    console, other = silent(), RunFolder(tmp_path, replace(BASE, encoding="mixed"))
+    patch_everywhere(monkeypatch, train, "train_run", lambda config, runs, watch: holding(config, runs))
 
     def holding(config, runs):
-        run = Run(runs, config)
+        run = RunFolder(runs, config)
         try:
-            run.hold({})
+            run.acquire({})
         finally:
             run.release()
         return pretended(config, runs)
 
-    other.hold({})
+    other.acquire({})
     found = again(tmp_path, ["mixed"], console=console)
     other.release()
     assert "mixed, seed 0: is being trained by another process" in console.file.getvalue()
     assert not (other.path / "failed.txt").exists()
-    assert [row.notes for row in table(found)] == [(), ("seed 0 begun",)]
+    assert [row.notes for row in tabulate_comparison(found)] == [(), ("seed 0 begun",)]
 
 
 def test_locks_are_only_looked_at(tmp_path):
     (tmp_path / "lock").touch()
-    assert not module.held(tmp_path)
+    assert not is_run_locked(tmp_path)
     with (tmp_path / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert module.held(tmp_path)
-    assert not module.held(tmp_path / "nowhere")
+        assert is_run_locked(tmp_path)
+    assert not is_run_locked(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,7 @@ def test_locks_are_only_looked_at(tmp_path):
 def test_damaged_results_are_told(copy, trained, content):
     path = next(copy.runs.glob("mixed-seed0-*")) / "result.json"
     path.write_text(content)
-    row = next(row for row in table(copy) if row.label == "mixed")
+    row = next(row for row in tabulate_comparison(copy) if row.label == "mixed")
     assert row.seeds == 1
     assert "result.json" in row.notes[0]
 
@@ -257,7 +262,7 @@ def test_a_damaged_result_is_a_failure_that_stops_nothing(copy):
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"format": "ropewalk comparison 1", "encodings": 3}'])
 def test_damaged_comparisons_are_told(tmp_path, content):
     (tmp_path / "comparison-0.json").write_text(content)
-    with pytest.raises(Damaged, match=r"comparison-0\.json"):
+    with pytest.raises(DamagedFileError, match=r"comparison-0\.json"):
         Comparison.at(tmp_path / "comparison-0.json")
 
 
@@ -271,29 +276,29 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
             if (config.encoding, config.seed, record["epoch"]) == ("mixed", 0, 1):
                 signal.raise_signal(signal.SIGINT)
 
-        return train(config, runs, watch=both)
+        return train_run(config, runs, watch=both)
 
     console = silent()
-    monkeypatch.setattr(module, "train", stopping)
+    patch_everywhere(monkeypatch, train, "train_run", stopping)
     with pytest.raises(KeyboardInterrupt):
         again(tmp_path, console=console)
     assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command goes on"
     (path,) = tmp_path.glob("comparison-*.json")
-    partial = table(Comparison.at(path))
+    partial = tabulate_comparison(Comparison.at(path))
     assert [row.seeds for row in partial] == [1, 0, 0]
     assert [row.notes for row in partial][1] == ("seed 0 begun", "seed 3 not begun")
 
     epochs = []
 
     def spy(config, runs, *, watch):
-        return train(config, runs, watch=lambda record: epochs.append((config.encoding, config.seed, record["epoch"])))
+        return train_run(config, runs, watch=lambda record: epochs.append((config.encoding, config.seed, record["epoch"])))
 
-    monkeypatch.setattr(module, "train", spy)
+    patch_everywhere(monkeypatch, train, "train_run", spy)
     found = again(tmp_path, seeds=SEEDS)
     assert epochs[:3] == [("mixed", 0, 2), ("axial", 0, 1), ("axial", 0, 2)]
     assert len(epochs) == 1 + 4 * 2
     assert [metrics(run) for run in found.found()] == [metrics(run) for run in first.found()]
-    assert as_csv(table(found)) == as_csv(table(first))
+    assert format_comparison_csv(tabulate_comparison(found)) == format_comparison_csv(tabulate_comparison(first))
 
 
 # Two processes, forked by a server that has no threads of autograd, which a fork does not survive.
@@ -313,7 +318,9 @@ def of_two(rank, port, runs, failing=None, late=None):
         resume = Trainer.resume
         Trainer.resume = lambda self: (time.sleep(1), resume(self))
     with (runs / f"said{rank}").open("w") as file:
-        code = compare(["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)).code
+        code = compare_encodings(
+            ["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)
+        ).code
     os._exit(code)
 
 
@@ -348,9 +355,9 @@ def test_a_process_that_fails_alone_ends_the_comparison_in_both(tmp_path, failin
 def test_of_two_processes_only_what_both_have_seen_lets_others_go_on(tmp_path, monkeypatch):
     state = SimpleNamespace(num_processes=2, is_main_process=True, wait_for_everyone=lambda: None)
     monkeypatch.setattr(module, "PartialState", lambda cpu: state)
-    for error, tried in ((NotFinite("the loss is nan"), 3), (OSError("a disk that one has"), 1)):
+    for error, tried in ((NonFiniteLossError("the loss is nan"), 3), (OSError("a disk that one has"), 1)):
         train = Mock(side_effect=error)
-        monkeypatch.setattr(module, "train", train)
+        patch_everywhere(monkeypatch, train, "train_run", train)
         with contextlib.suppress(OSError):
             again(tmp_path, seeds=[0])
         assert train.call_count == tried
@@ -373,12 +380,12 @@ def half_by_hand(columns):
     count = len(columns[0])
     freedom = len(columns) * (count - 1)
     squares = sum((value - sum(column) / count) ** 2 for column in columns for value in column)
-    return quantile(freedom) * math.sqrt(squares / freedom / count)
+    return compute_t_quantile(freedom) * math.sqrt(squares / freedom / count)
 
 
 def test_the_table_says_what_the_files_say(first):
     found = by_hand(first)
-    rows = table(first)
+    rows = tabulate_comparison(first)
     assert [row.label for row in rows] == LABELS
     assert [row.seeds for row in rows] == [row.planned for row in rows] == [2, 2, 2]
     half = half_by_hand(list(found.values()))
@@ -391,7 +398,7 @@ def test_the_table_says_what_the_files_say(first):
     above = {label: [a - b for a, b in zip(found[label], found["none"], strict=True)] for label in LABELS[1:]}
     y = np.array(list(found.values()))
     left = y - y.mean(0) - y.mean(1, keepdims=True) + y.mean()  # of three encodings and two seeds, two degrees of freedom
-    apart = quantile(2, 1 - 0.05 / 2) * math.sqrt(2 * (left**2).sum() / 2 / 2)
+    apart = compute_t_quantile(2, 1 - 0.05 / 2) * math.sqrt(2 * (left**2).sum() / 2 / 2)
     assert rows[0].difference is None
     for row in rows[1:]:
         assert row.difference.mean == pytest.approx(sum(above[row.label]) / 2, rel=1e-9, abs=1e-12)
@@ -407,8 +414,8 @@ def test_differences_are_paired_by_seed_over_those_that_both_have(tmp_path, monk
             raise ValueError("it is not there")
         return pretended(config, runs, watch=watch)
 
-    monkeypatch.setattr(module, "train", lacking)
-    none, mixed, axial = table(again(tmp_path, seeds=[0, 3, 5]))
+    patch_everywhere(monkeypatch, train, "train_run", lacking)
+    none, mixed, axial = tabulate_comparison(again(tmp_path, seeds=[0, 3, 5]))
     assert (none.seeds, mixed.seeds, axial.seeds) == (2, 3, 1)
     assert none.score.mean == pytest.approx(0.5 + 34 / 128)
     assert mixed.difference == pytest.approx((0.125, 0.0, 2))
@@ -422,18 +429,18 @@ def test_without_a_baseline_there_are_no_differences(tmp_path, monkeypatch):
             raise ValueError("it is not there")
         return pretended(config, runs, watch=watch)
 
-    monkeypatch.setattr(module, "train", lacking)
-    rows = table(again(tmp_path, ["mixed"]))
+    patch_everywhere(monkeypatch, train, "train_run", lacking)
+    rows = tabulate_comparison(again(tmp_path, ["mixed"]))
     assert [row.difference for row in rows] == [None, None]
     assert [row.score is None for row in rows] == [True, False]
-    assert next(csv.DictReader(io.StringIO(as_csv(rows))))["test_accuracy"] == ""
+    assert next(csv.DictReader(io.StringIO(format_comparison_csv(rows))))["test_accuracy"] == ""
 
 
 def test_one_seed_has_no_interval(tmp_path, trained):
-    rows = table(again(tmp_path, ["mixed"], seeds=[0]))
+    rows = tabulate_comparison(again(tmp_path, ["mixed"], seeds=[0]))
     assert [row.score.half for row in rows] == [None, None]
     shown = silent()
-    shown.print(rendered(rows))
+    shown.print(render_comparison(rows))
     assert "62.50" in shown.file.getvalue()
     assert "±" not in shown.file.getvalue()
 
@@ -441,15 +448,15 @@ def test_one_seed_has_no_interval(tmp_path, trained):
 def test_costs_come_from_probes(copy):
     for seed, speed in zip(SEEDS, (100.0, 300.0), strict=True):
         (folder,) = copy.runs.glob(f"mixed-seed{seed}-*")
-        write(folder / "probes.json", {"cost": [{"images_per_second": speed, "peak_bytes": None}], "offset": []})
-    none, mixed, axial = table(copy)
+        write_json(folder / "probes.json", {"cost": [{"images_per_second": speed, "peak_bytes": None}], "offset": []})
+    none, mixed, axial = tabulate_comparison(copy)
     assert (none.per_second, mixed.per_second, axial.per_second) == (None, 200.0, None)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cost": [{}]}', '{"cost": [3]}', '{"cost": 3}'])
 def test_damaged_probes_are_told_and_cost_no_result(copy, content):
     (next(copy.runs.glob("mixed-seed3-*")) / "probes.json").write_text(content)
-    row = table(copy)[1]
+    row = tabulate_comparison(copy)[1]
     assert (row.seeds, row.per_second) == (2, None)
     assert "seed 3: " in row.notes[0]
     assert "probes.json" in row.notes[0]
@@ -457,10 +464,10 @@ def test_damaged_probes_are_told_and_cost_no_result(copy, content):
 
 def test_the_csv_parses_back(copy):
     (folder,) = copy.runs.glob("none-seed0-*")
-    write(folder / "probes.json", {"cost": [{"images_per_second": 1234.5}]})
+    write_json(folder / "probes.json", {"cost": [{"images_per_second": 1234.5}]})
     shutil.rmtree(next(copy.runs.glob("mixed-seed3-*")))
-    rows = table(copy)
-    read = list(csv.DictReader(io.StringIO(as_csv(rows))))
+    rows = tabulate_comparison(copy)
+    read = list(csv.DictReader(io.StringIO(format_comparison_csv(rows))))
     assert [each["label"] for each in read] == LABELS
     for row, each in zip(rows, read, strict=True):
         assert (int(each["seeds"]), int(each["planned"])) == (row.seeds, row.planned)
@@ -474,9 +481,9 @@ def test_the_csv_parses_back(copy):
 
 def test_the_table_in_a_terminal(first):
     console = Console(file=io.StringIO(), width=100)
-    console.print(rendered(table(first)))
+    console.print(render_comparison(tabulate_comparison(first)))
     mixed = next(line for line in console.file.getvalue().splitlines() if "mixed" in line)
-    row = table(first)[1]
+    row = tabulate_comparison(first)[1]
     assert f"{100 * row.score.mean:.2f} ± {100 * row.score.half:.2f}" in mixed
     assert f"{100 * row.difference.mean:+.2f} ± " in mixed
 
@@ -485,7 +492,7 @@ def test_a_comparison_is_rebuilt_from_its_file_wherever_it_lies(first, tmp_path)
     shutil.copytree(first.runs, tmp_path / "moved")
     found = Comparison.at(tmp_path / "moved" / first.path.name)
     assert found == replace(first, runs=tmp_path / "moved")
-    assert table(found) == table(first)
+    assert tabulate_comparison(found) == tabulate_comparison(first)
     assert [run.path.parent for run in found.found()] == [tmp_path / "moved"] * 6
     assert found.config(found.members[4]) == replace(BASE, encoding="mixed", seed=3)
 
@@ -506,14 +513,14 @@ def test_a_comparison_is_rebuilt_from_its_file_wherever_it_lies(first, tmp_path)
     ],
 )
 def test_encodings_with_options_and_labels_that_say_the_same(said, name, options):
-    found = entry(said)
+    found = parse_encoding(said)
     assert (found.encoding, found.options) == (name, options)
-    assert entry(found.label) == found
+    assert parse_encoding(found.label) == found
 
 
 def test_labels_are_short():
-    assert entry(("axial", {"learned": True, "base": 50})).label == "axial:base=50,learned=true"
-    assert entry("none").label == "none"
+    assert parse_encoding(("axial", {"learned": True, "base": 50})).label == "axial:base=50,learned=true"
+    assert parse_encoding("none").label == "none"
 
 
 REFUSED = [
@@ -536,7 +543,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("encodings", "options", "words"), REFUSED)
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tmp_path, trained, encodings, options, words):
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(CommandError, match=words):
         again(tmp_path / "runs", encodings, **options)
     assert trained == []
     assert not (tmp_path / "runs").exists()
@@ -559,7 +566,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tmp_path,
     ],
 )
 def test_settings_that_do_not_fit_are_refused_before_anything_is_trained(tmp_path, trained, settings, words):
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(CommandError, match=words):
         again(tmp_path / "runs", ["mixed:scale=2"], replace(BASE, **settings))
     assert trained == []
     assert not (tmp_path / "runs").exists()
@@ -568,19 +575,19 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_trained(tmp_pat
 def test_a_span_is_for_all_that_turn_or_for_none(tmp_path, trained, monkeypatch):
     base = replace(BASE, span=4.0)
     chain = ("chain", {"parts": [{"name": "mixed"}, {"name": "learned-ape"}]})
-    checks.check(plan([chain], base, tmp_path, seeds=[0], baseline=chain), processes=1)
+    check_comparison(plan_comparison([chain], base, tmp_path, seeds=[0], baseline=chain), processes=1)
     found = again(tmp_path, ["mixed", "axial:learned=true"], base)
     assert {found.config(each).span for each in found.members} == {4.0}
     given = ("chain", {"parts": [{"name": "mixed", "scale": 2.0}, {"name": "learned-ape"}]})
-    with pytest.raises(Refusal, match=r"a span of 4\.0 for all encodings decides scale, which was given too"):
+    with pytest.raises(CommandError, match=r"a span of 4\.0 for all encodings decides scale, which was given too"):
         again(tmp_path, [given], base)
-    monkeypatch.setattr(building, "STRETCHES", ())
-    with pytest.raises(Refusal, match=r"has no option that gives it the span of 4\.0 that all have"):
+    patch_everywhere(monkeypatch, model_building, "SPAN_OPTIONS", ())
+    with pytest.raises(CommandError, match=r"has no option that gives it the span of 4\.0 that all have"):
         again(tmp_path, ["golden"], base)
 
 
 def test_the_test_set_is_not_read_to_check(tmp_path, trained, monkeypatch):
-    splits, load = [], checks.open_data
+    splits, load = [], open_image_data
 
     def spied(config):
         data = load(config)
@@ -590,14 +597,14 @@ def test_the_test_set_is_not_read_to_check(tmp_path, trained, monkeypatch):
         )
         return data
 
-    monkeypatch.setattr(checks, "open_data", spied)
+    patch_everywhere(monkeypatch, classify, "open_image_data", spied)
     again(tmp_path)
     assert "test" not in splits
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, trained):
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(Refusal, match="cannot be written"):
+    with pytest.raises(CommandError, match="cannot be written"):
         again(tmp_path / "runs", ["mixed"])
     assert trained == []
 
@@ -623,7 +630,7 @@ def epochs(shown, clock, count, seconds):
 
 def test_plain_lines_say_how_far_it_is():
     console, clock = silent(), Clock()
-    with progress.Lines(console, runs=3, epochs=4, clock=clock) as shown:
+    with ProgressLines(console, runs=3, epochs=4, clock=clock) as shown:
         shown.begin("mixed, seed 1")
         epochs(shown, clock, 4, 3.0)
         shown.end("test accuracy 40.0 %")
@@ -637,7 +644,7 @@ def test_plain_lines_say_how_far_it_is():
 def test_what_is_no_terminal_gets_no_control_codes(tmp_path, trained):
     console = silent()
     found = again(tmp_path, ["mixed"], console=console)
-    console.print(rendered(table(found)))
+    console.print(render_comparison(tabulate_comparison(found)))
     text = console.file.getvalue()
     assert text.count("\n") >= 4 + 2
     assert "\x1b" not in text
@@ -647,7 +654,7 @@ def test_what_is_no_terminal_gets_no_control_codes(tmp_path, trained):
 
 def test_a_terminal_gets_two_bars(tmp_path, monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None, legacy_windows=False)
-    monkeypatch.setattr(module, "train", pretended)
+    patch_everywhere(monkeypatch, train, "train_run", pretended)
     again(tmp_path, ["mixed"], console=console)
     text = console.file.getvalue()
     assert "\x1b[" in text
@@ -662,7 +669,7 @@ def test_bars_go_away_when_interrupted(tmp_path, monkeypatch):
     def stopped(config, runs, *, watch):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "train", stopped)
+    patch_everywhere(monkeypatch, train, "train_run", stopped)
     with pytest.raises(KeyboardInterrupt):
         again(tmp_path, ["mixed"], console=console)
     text = console.file.getvalue()
@@ -675,4 +682,4 @@ def test_bars_go_away_when_interrupted(tmp_path, monkeypatch):
     [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3599, "59 min 59 s"), (7380, "2 h 3 min"), (180_000, "2 d 2 h")],
 )
 def test_times_are_told_in_two_units(seconds, words):
-    assert progress.lasting(seconds) == words
+    assert format_duration(seconds) == words

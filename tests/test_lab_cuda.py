@@ -6,9 +6,9 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from ropewalk.lab.environment import disable_cudnn_attention
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.sound import sound
-from ropewalk.lab.store import Run
+from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.train import Trainer
 
 pytestmark = [
@@ -21,7 +21,7 @@ STILL = replace(
 
 
 def trainer(folder):
-    made = Trainer(STILL, Run(folder, STILL), Accelerator(mixed_precision="bf16"), lambda record: None)
+    made = Trainer(STILL, RunFolder(folder, STILL), Accelerator(mixed_precision="bf16"), lambda record: None)
     made.model.train()
     return made
 
@@ -58,7 +58,7 @@ def test_scores_far_below_zero_have_gradients():
     q, k = 0.1 * q, 0.1 * k
     q[..., 0], k[..., 0] = 1.0, -120 * 48**0.5
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    with sound():
+    with disable_cudnn_attention():
         out = torch.nn.functional.scaled_dot_product_attention(*inputs)
     for found in torch.autograd.grad(out.float().square().sum(), inputs):
         assert found.isfinite().all()

@@ -15,18 +15,18 @@ import torchvision
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from ropewalk.lab.data import Batch, epoch_order, in_order, load, names
-from ropewalk.lab.data.memory import Memory, Source
-from ropewalk.lab.data.pixels import layout, moments, resized
-from ropewalk.lab.data.split import parts
+from ropewalk.lab.data.base import ImageBatch, ImageSource, MemoryData
+from ropewalk.lab.data.image_arrays import channel_moments, infer_layout, resize_images
+from ropewalk.lab.data.sampling import epoch_order, sequential_order, split_train_validation
+from ropewalk.lab.data.torchvision_sets import list_datasets, open_dataset
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def whole(data, split, batch=7):
     """All samples of a split, in order."""
-    some = list(data.batches(split, in_order(data.counts[split], batch)))
-    return Batch(*(torch.cat([getattr(b, name) for b in some]) for name in ("images", "labels", "index")))
+    some = list(data.batches(split, sequential_order(data.counts[split], batch)))
+    return ImageBatch(*(torch.cat([getattr(b, name) for b in some]) for name in ("images", "labels", "index")))
 
 
 def random_images(*shape, seed=0):
@@ -128,7 +128,7 @@ def test_orders_that_cannot_be(options, words):
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 @pytest.mark.parametrize(("count", "batch"), [(23, 5), (20, 5), (21, 4), (3, 8), (0, 4)])
 def test_evaluation_sees_every_sample_once(count, batch, world):
-    shares = [in_order(count, batch, rank, world) for rank in range(world)]
+    shares = [sequential_order(count, batch, rank, world) for rank in range(world)]
     assert len({len(share) for share in shares}) == 1
     assert all(sum(len(share[i]) for share in shares) <= batch for i in range(len(shares[0])))
     seen = [position for i in range(len(shares[0])) for share in shares for position in share[i].tolist()]
@@ -137,7 +137,7 @@ def test_evaluation_sees_every_sample_once(count, batch, world):
 
 def test_evaluation_by_a_process_that_is_not_there():
     with pytest.raises(ValueError, match="got 3 of 3"):
-        in_order(9, 3, 3, 3)
+        sequential_order(9, 3, 3, 3)
 
 
 # Splits
@@ -147,7 +147,7 @@ LABELS = torch.tensor([0] * 101 + [1] * 53 + [2] * 10 + [3] * 2 + [4])[torch.ran
 
 
 def split(seed=0, validation=0.2, fraction=1.0):
-    return parts(LABELS, seed=seed, validation=validation, fraction=fraction)
+    return split_train_validation(LABELS, seed=seed, validation=validation, fraction=fraction)
 
 
 def test_training_and_validation_are_all_samples_and_share_none():
@@ -193,8 +193,8 @@ def test_a_split_is_that_of_its_seed():
 def test_who_is_kept_does_not_follow_from_who_was_nearly_held():
     """Of those who would be held next, half are in half of the rest, because other draws decide."""
     large = torch.zeros(4000, dtype=torch.int64)
-    nearly = parts(large, seed=0, validation=0.5, fraction=1.0)[1].tolist()
-    kept = parts(large, seed=0, validation=0.25, fraction=0.5)[0].tolist()
+    nearly = split_train_validation(large, seed=0, validation=0.5, fraction=1.0)[1].tolist()
+    kept = split_train_validation(large, seed=0, validation=0.25, fraction=0.5)[0].tolist()
     assert abs(len(set(nearly) & set(kept)) - 500) < 80
 
 
@@ -210,14 +210,14 @@ def test_who_is_kept_does_not_follow_from_who_was_nearly_held():
 )
 def test_shares_that_cannot_be(options, words):
     with pytest.raises(ValueError, match=words):
-        load("digits", **options)
+        open_dataset("digits", **options)
 
 
 # Digits
 
 
 def test_digits_are_scikit_learns():
-    data, file = load(), load_digits()
+    data, file = open_dataset(), load_digits()
     assert (data.name, data.channels, data.size) == ("digits", 1, (8, 8))
     assert data.classes == [str(digit) for digit in range(10)]
     assert sum(data.counts.values()) == 1797
@@ -231,7 +231,7 @@ def test_digits_are_scikit_learns():
 
 
 def test_the_test_set_of_digits_is_the_same_for_all_seeds_and_stratified():
-    first, second = whole(load(seed=0), "test"), whole(load(seed=5, validation=0.3, fraction=0.2), "test")
+    first, second = whole(open_dataset(seed=0), "test"), whole(open_dataset(seed=5, validation=0.3, fraction=0.2), "test")
     assert torch.equal(first.images, second.images)
     counts = np.bincount(load_digits().target)
     assert (np.abs(first.labels.bincount().numpy() - counts * 0.2) <= 0.5).all()
@@ -241,7 +241,7 @@ def test_an_index_is_a_samples_own_whatever_the_split():
     """The same index is the same image in all splits of the training set."""
     images = {}
     for options in ({}, {"seed": 4}, {"fraction": 0.3}, {"validation": 0.4}):
-        data = load(**options)
+        data = open_dataset(**options)
         for split in ("train", "validation"):
             part = whole(data, split)
             assert part.index.dtype == part.labels.dtype == torch.int64
@@ -253,7 +253,7 @@ def test_an_index_is_a_samples_own_whatever_the_split():
 
 
 def test_batches_hold_the_positions_that_were_asked_for():
-    data = load(fraction=0.5)
+    data = open_dataset(fraction=0.5)
     all_of_it = whole(data, "train")
     order = [torch.tensor([5, 0, 5]), torch.tensor([], dtype=torch.int64), torch.tensor([2])]
     found = list(data.batches("train", order, epoch=3))
@@ -278,31 +278,31 @@ def test_batches_hold_the_positions_that_were_asked_for():
 )
 def test_batches_that_cannot_be_are_refused_at_once(split, positions, words):
     with pytest.raises(ValueError, match=words):
-        load().batches(split, [positions])
+        open_dataset().batches(split, [positions])
 
 
 def test_mean_and_deviation_are_those_of_what_is_trained_on():
-    data = load(fraction=0.3)
+    data = open_dataset(fraction=0.3)
     images = whole(data, "train").images.numpy() / 255
     np.testing.assert_allclose(data.mean, [images.mean()], rtol=1e-12)
     np.testing.assert_allclose(data.std, [images.std()], rtol=1e-12)
-    assert data.mean != load().mean
+    assert data.mean != open_dataset().mean
 
 
 def test_moments_are_per_channel_and_the_same_for_any_chunks():
     images = torch.from_numpy(random_images(11, 3, 5, 7)).clone()
     images[:, 1] = 9
-    mean, std = moments([images], 3)
+    mean, std = channel_moments([images], 3)
     array = images.numpy().astype(np.float64) / 255
     np.testing.assert_allclose(mean, array.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, array.std((0, 2, 3)), rtol=1e-12, atol=1e-15)
     assert std[1] == 0
-    assert moments(images.split(4), 3) == (mean, std)
+    assert channel_moments(images.split(4), 3) == (mean, std)
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_batches_come_where_the_data_were_sent(split):
-    data = load().to("meta")
+    data = open_dataset().to("meta")
     (batch,) = data.batches(split, [torch.arange(4)])
     assert {tensor.device.type for tensor in (batch.images, batch.labels, batch.index)} == {"meta"}
     assert tuple(batch.images.shape) == (4, 1, 8, 8)
@@ -310,7 +310,7 @@ def test_batches_come_where_the_data_were_sent(split):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: whether batches there equal those of a CPU")
 def test_batches_on_a_gpu_are_those_of_a_cpu():
-    here, there = load(size=(5, 7)), load(size=(5, 7)).to("cuda")
+    here, there = open_dataset(size=(5, 7)), open_dataset(size=(5, 7)).to("cuda")
     assert there.mean == here.mean
     for split in ("train", "validation", "test"):
         one, other = whole(here, split), whole(there, split)
@@ -326,7 +326,7 @@ def test_batches_on_a_gpu_are_those_of_a_cpu():
 @pytest.mark.parametrize("size", [(5, 7), (3, 8), (13, 20)])
 def test_images_are_resized_as_pillow_does_it(size):
     images = torch.from_numpy(random_images(4, 3, 11, 9))
-    found = resized(images, size)
+    found = resize_images(images, size)
     assert found.dtype == torch.uint8
     for image, small in zip(images, found, strict=True):
         right = Image.fromarray(image.permute(1, 2, 0).numpy()).resize(size[::-1], Image.Resampling.BILINEAR)
@@ -340,7 +340,7 @@ def test_volumes_are_resized_by_lines_along_each_axis():
         old = right.shape[axis]
         at = (np.arange(side) + 0.5) * old / side - 0.5
         right = np.apply_along_axis(lambda line, at=at, old=old: np.interp(at, np.arange(old), line), axis, right)
-    found = resized(torch.from_numpy(volume), (6, 3, 7))
+    found = resize_images(torch.from_numpy(volume), (6, 3, 7))
     assert tuple(found.shape) == (2, 1, 6, 3, 7)
     assert np.abs(found.numpy() - right).max() <= 0.501
 
@@ -348,23 +348,23 @@ def test_volumes_are_resized_by_lines_along_each_axis():
 def test_volumes_that_shrink_are_means_of_what_each_cell_covers():
     filled = np.random.default_rng(0).integers(0, 2, (3, 1, 6, 9, 4), dtype=np.uint8) * 255
     cells = filled.astype(np.float64).reshape(3, 1, 2, 3, 3, 3, 4).mean((3, 5))
-    found = resized(torch.from_numpy(filled), (2, 3, 4)).numpy()
+    found = resize_images(torch.from_numpy(filled), (2, 3, 4)).numpy()
     assert np.abs(found - cells).max() <= 0.501
-    longer = resized(torch.from_numpy(filled), (2, 3, 8)).numpy()
+    longer = resize_images(torch.from_numpy(filled), (2, 3, 8)).numpy()
     assert np.abs(longer[..., 1:-1:2] - (0.75 * cells[..., :-1] + 0.25 * cells[..., 1:])).max() <= 0.501
-    single = resized(torch.from_numpy(filled), (1, 1, 1)).numpy().reshape(3)
+    single = resize_images(torch.from_numpy(filled), (1, 1, 1)).numpy().reshape(3)
     assert np.abs(single - filled.reshape(3, -1).mean(1)).max() <= 0.501
-    assert resized(torch.from_numpy(filled[:0]), (2, 3, 4)).shape == (0, 1, 2, 3, 4)
+    assert resize_images(torch.from_numpy(filled[:0]), (2, 3, 4)).shape == (0, 1, 2, 3, 4)
 
 
 def test_a_size_is_that_of_all_splits_and_of_the_moments(saved):
     path = saved(**arrays(), val_images=random_images(6, 5, 7, 3), val_labels=np.arange(6) % 3)
-    data = load(path, size=(4, 9))
+    data = open_dataset(path, size=(4, 9))
     assert data.size == (4, 9)
     for split in ("train", "validation", "test"):
         assert tuple(whole(data, split).images.shape) == (data.counts[split], 3, 4, 9)
     np.testing.assert_allclose(data.std, whole(data, "train").images.numpy().std((0, 2, 3)) / 255, rtol=1e-12)
-    assert load("digits", size=5).size == (5, 5)
+    assert open_dataset("digits", size=5).size == (5, 5)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_a_size_is_that_of_all_splits_and_of_the_moments(saved):
 )
 def test_sizes_that_cannot_be(size, words):
     with pytest.raises(ValueError, match=words):
-        load("digits", size=size)
+        open_dataset("digits", size=size)
 
 
 # Files
@@ -397,7 +397,7 @@ def test_sizes_that_cannot_be(size, words):
 )
 def test_axes_of_images_are_told_by_their_number_and_the_last(saved, shape, channels, sides):
     contents = arrays(shape)
-    data = load(saved(**contents), validation=0.0)
+    data = open_dataset(saved(**contents), validation=0.0)
     assert (data.name, data.channels, data.size) == ("set", channels, sides)
     assert data.counts == {"train": 40, "validation": 0, "test": 12}
     for split in ("train", "test"):
@@ -411,16 +411,16 @@ def test_axes_of_images_are_told_by_their_number_and_the_last(saved, shape, chan
 @pytest.mark.parametrize("shape", [(), (5,), (5, 5), (5, 4, 4, 4, 2), (5, 4, 4, 4, 4, 3), (5, 0, 4), (0, 4, 4)])
 def test_shapes_that_no_images_have(shape):
     with pytest.raises(ValueError, match=r"these must be \(N, H, W\), \(N, H, W, 3\), \(N, D, H, W\)") as caught:
-        layout(shape, "these")
+        infer_layout(shape, "these")
     assert str(caught.value).endswith(f"got {shape}")
 
 
 def test_arrays_may_lie_in_memory_as_they_like(saved):
     contents = arrays()
-    wanted = load(saved(**contents), validation=0.25)
+    wanted = open_dataset(saved(**contents), validation=0.25)
     strange = {key: np.asfortranarray(array) for key, array in contents.items()}
     strange["train_labels"] = contents["train_labels"][:, 0].astype(">i4")
-    found = load(saved(**strange), validation=0.25)
+    found = open_dataset(saved(**strange), validation=0.25)
     for split in ("train", "validation", "test"):
         assert torch.equal(whole(found, split).images, whole(wanted, split).images)
         assert torch.equal(whole(found, split).labels, whole(wanted, split).labels)
@@ -428,7 +428,7 @@ def test_arrays_may_lie_in_memory_as_they_like(saved):
 
 def test_a_files_own_validation_set_is_used(saved):
     val = random_images(9, 5, 7, 3, seed=2)
-    data = load(saved(**arrays(), val_images=val, val_labels=np.arange(9) % 3), validation=0.5)
+    data = open_dataset(saved(**arrays(), val_images=val, val_labels=np.arange(9) % 3), validation=0.5)
     assert data.counts == {"train": 40, "validation": 9, "test": 12}
     found = whole(data, "validation")
     assert torch.equal(found.images.movedim(1, -1), torch.from_numpy(val))
@@ -438,7 +438,7 @@ def test_a_files_own_validation_set_is_used(saved):
 @pytest.mark.parametrize("dtype", [np.uint8, bool, np.int64, np.float32])
 def test_occupancy_grids_become_black_and_white(saved, dtype):
     grids = {f"{part}_images": random_images(n, 4, 5, 6, seed=n) % 2 for part, n in (("train", 40), ("test", 12))}
-    data = load(saved(**(arrays() | {key: grid.astype(dtype) for key, grid in grids.items()})))
+    data = open_dataset(saved(**(arrays() | {key: grid.astype(dtype) for key, grid in grids.items()})))
     for split in ("train", "validation", "test"):
         assert whole(data, split).images.unique().tolist() == [0, 255]
     assert torch.equal(whole(data, "test").images[:, 0], torch.from_numpy(grids["test_images"] * np.uint8(255)))
@@ -451,18 +451,18 @@ def test_test_images_that_are_training_images_are_told_and_stay(saved, kind):
     test[[2, 7, 11]] = train[[0, 39, 39]]
     test[4] = train[5]
     test[4, 3, 4, 5] ^= 1
-    data = load(saved(**arrays(train_images=train, test_images=test.astype(kind))))
+    data = open_dataset(saved(**arrays(train_images=train, test_images=test.astype(kind))))
     with pytest.warns(UserWarning, match=r"set\.npz: 3 of 12 test images are in the training set, byte for byte"):
         found = whole(data, "test")
     assert torch.equal(found.images[:, 0], torch.from_numpy(test) * 255)
-    assert whole(load(saved(**arrays())), "test").images.shape == (12, 3, 5, 7)  # without a word
+    assert whole(open_dataset(saved(**arrays())), "test").images.shape == (12, 3, 5, 7)  # without a word
 
 
 def test_training_images_decide_whether_one_is_white(saved):
     dark = arrays(test_images=np.ones((12, 5, 7, 3), dtype=np.uint8))
-    assert whole(load(saved(**dark)), "test").images.unique().tolist() == [1]
+    assert whole(open_dataset(saved(**dark)), "test").images.unique().tolist() == [1]
     grids = arrays(train_images=np.ones((40, 5, 7, 3), dtype=np.uint8))
-    data = load(saved(**grids))
+    data = open_dataset(saved(**grids))
     with pytest.raises(
         ValueError, match=r"test_images of .*set.npz must be 0 and 1 like the training images, got uint8 from"
     ):
@@ -470,8 +470,13 @@ def test_training_images_decide_whether_one_is_white(saved):
 
 
 def test_classes_may_have_names(saved):
-    assert load(saved(**arrays())).classes == ["0", "1", "2"]
-    assert load(saved(**arrays(), classes=np.array(["ox", "ass", "hen", "owl"]))).classes == ["ox", "ass", "hen", "owl"]
+    assert open_dataset(saved(**arrays())).classes == ["0", "1", "2"]
+    assert open_dataset(saved(**arrays(), classes=np.array(["ox", "ass", "hen", "owl"]))).classes == [
+        "ox",
+        "ass",
+        "hen",
+        "owl",
+    ]
 
 
 def with_one(array, value):
@@ -512,7 +517,7 @@ LABEL = np.arange(40) % 3
 )
 def test_files_that_hold_something_else(saved, change, words):
     with pytest.raises(ValueError, match=words):
-        load(saved(**(arrays() | change)))
+        open_dataset(saved(**(arrays() | change)))
 
 
 @pytest.mark.parametrize(
@@ -523,7 +528,7 @@ def test_files_that_hold_something_else(saved, change, words):
     ],
 )
 def test_tests_that_hold_something_else_are_found_when_they_are_read(saved, change, words):
-    data = load(saved(**(arrays() | change)))
+    data = open_dataset(saved(**(arrays() | change)))
     with pytest.raises(ValueError, match=words):
         data.batches("test", [])
 
@@ -532,18 +537,18 @@ def test_files_that_are_no_archives(tmp_path, saved):
     path = tmp_path / "noise.npz"
     path.write_bytes(random_images(1000).tobytes())
     with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
-        load(path)
+        open_dataset(path)
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
-        load(path)
+        open_dataset(path)
     with path.open("wb") as file:
         np.save(file, np.arange(5))
     with pytest.raises(ValueError, match=r"must be a .npz file of several arrays, got one array"):
-        load(path)
+        open_dataset(path)
     whole_file = saved(**arrays()).read_bytes()
     path.write_bytes(whole_file[: len(whole_file) // 2])
     with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
-        load(path)
+        open_dataset(path)
 
 
 def spoilt(path, member):
@@ -558,7 +563,7 @@ def spoilt(path, member):
 
 def test_a_spoilt_byte_is_found(saved):
     with pytest.raises(ValueError, match=r"train_images of .*set.npz cannot be read: Bad CRC-32"):
-        load(spoilt(saved(**arrays()), "train_images.npy"))
+        open_dataset(spoilt(saved(**arrays()), "train_images.npy"))
 
 
 class Trap:
@@ -571,13 +576,15 @@ class Trap:
 @pytest.mark.parametrize("key", ["train_images", "train_labels", "classes"])
 def test_nothing_is_unpickled(saved, key):
     with pytest.raises(ValueError, match="cannot be read"):
-        load(saved(**(arrays() | {key: np.full((40, 5, 7, 3) if key == "train_images" else 40, Trap(), dtype=object)})))
+        open_dataset(
+            saved(**(arrays() | {key: np.full((40, 5, 7, 3) if key == "train_images" else 40, Trap(), dtype=object)}))
+        )
 
 
 def test_a_pickle_is_no_archive(tmp_path):
     (tmp_path / "set.npz").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(ValueError, match="cannot be read"):
-        load(tmp_path / "set.npz")
+        open_dataset(tmp_path / "set.npz")
 
 
 # The test set is read once, at the end
@@ -600,7 +607,7 @@ def test_arrays_of_the_test_set_are_not_read_before_its_batches(saved, monkeypat
 
     path = saved(**arrays())
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", spy)
-    data = load(path)
+    data = open_dataset(path)
     used(data)
     assert sorted(log) == ["train_images", "train_labels"]
     for _ in range(2):
@@ -609,7 +616,7 @@ def test_arrays_of_the_test_set_are_not_read_before_its_batches(saved, monkeypat
 
 
 def test_a_spoilt_test_set_harms_nobody_before(saved):
-    data = load(spoilt(saved(**arrays((40, 50, 3))), "test_images.npy"))
+    data = open_dataset(spoilt(saved(**arrays((40, 50, 3))), "test_images.npy"))
     used(data)
     with pytest.raises(ValueError, match=r"test_images of .* cannot be read: Bad CRC-32"):
         data.batches("test", [])
@@ -618,8 +625,8 @@ def test_a_spoilt_test_set_harms_nobody_before(saved):
 def test_a_source_is_asked_for_its_test_set_once():
     samples = torch.zeros(9, 1, 3, 5, dtype=torch.uint8), torch.arange(9) % 3
     asked = []
-    source = Source("odd", ["a", "b", "c"], samples, None, lambda: asked.append(1) or samples, 9)
-    data = Memory(source, seed=0, validation=0.4, fraction=1.0, size=None)
+    source = ImageSource("odd", ["a", "b", "c"], samples, None, lambda: asked.append(1) or samples, 9)
+    data = MemoryData(source, seed=0, validation=0.4, fraction=1.0, size=None)
     used(data)
     assert not asked
     assert len(whole(data, "test").index) == len(whole(data, "test").index) == 9
@@ -628,7 +635,9 @@ def test_a_source_is_asked_for_its_test_set_once():
 
 def test_a_test_set_of_another_length_is_refused():
     samples = torch.zeros(9, 1, 3, 5, dtype=torch.uint8), torch.arange(9) % 3
-    data = Memory(Source("odd", ["a"] * 3, samples, None, lambda: samples, 8), seed=0, validation=0, fraction=1, size=None)
+    data = MemoryData(
+        ImageSource("odd", ["a"] * 3, samples, None, lambda: samples, 8), seed=0, validation=0, fraction=1, size=None
+    )
     for _ in range(2):
         with pytest.raises(ValueError, match="the test set of odd must have 8 samples, got 9"):
             data.batches("test", [])
@@ -664,7 +673,7 @@ def fake(log, shape, tensors):
 def test_sets_of_torchvision(monkeypatch, name, kind, shape, tensors):
     log = []
     monkeypatch.setattr(torchvision.datasets, kind, fake(log, shape, tensors))
-    data = load(name, "some/where", validation=0.2)
+    data = open_dataset(name, "some/where", validation=0.2)
     used(data)
     assert log == [(Path("some/where"), True, False)]
     assert data.counts == {"train": 72, "validation": 18, "test": 10_000}
@@ -688,7 +697,7 @@ def test_sets_of_torchvision(monkeypatch, name, kind, shape, tensors):
 )
 def test_what_is_absent_is_named_with_the_line_that_gets_it(tmp_path, name, kind, folder):
     with pytest.raises(ValueError, match="but is not there") as caught:
-        load(name, tmp_path)
+        open_dataset(name, tmp_path)
     assert str(caught.value).startswith(f"{name} must lie in {tmp_path / folder}, but is not there")
     assert f"torchvision.datasets.{kind}({str(tmp_path)!r}, download=True)" in str(caught.value)
 
@@ -701,7 +710,7 @@ def test_a_cifar_of_other_making_is_not_unpickled(tmp_path):
         (folder / part).write_bytes(pickle.dumps(contents))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a"], "trap": Trap()}))
     with pytest.raises(ValueError, match=r"cifar-100-python, but cannot be read \(Dataset not found or corrupted"):
-        load("cifar100", tmp_path)
+        open_dataset("cifar100", tmp_path)
 
 
 def test_a_spoilt_mnist_is_named(tmp_path):
@@ -711,14 +720,14 @@ def test_a_spoilt_mnist_is_named(tmp_path):
         for kind in ("images-idx3", "labels-idx1"):
             (folder / f"{part}-{kind}-ubyte").write_bytes(b"\0\0\10\3" + bytes(13))
     with pytest.raises(ValueError, match=r"MNIST/raw, but cannot be read"):
-        load("mnist", tmp_path)
+        open_dataset("mnist", tmp_path)
 
 
 # Names
 
 
 def test_names_are_pinned():
-    assert names() == ["digits", "cifar10", "cifar100", "mnist", "fashion-mnist"]
+    assert list_datasets() == ["digits", "cifar10", "cifar100", "mnist", "fashion-mnist"]
 
 
 @pytest.mark.parametrize(
@@ -732,12 +741,12 @@ def test_names_are_pinned():
 )
 def test_names_of_nothing(name, words):
     with pytest.raises(ValueError, match=words):
-        load(name)
+        open_dataset(name)
 
 
 def test_workers_that_cannot_be():
     with pytest.raises(ValueError, match="workers must be 0 or more, got -1"):
-        load("digits", workers=-1)
+        open_dataset("digits", workers=-1)
 
 
 # Real volumes
@@ -747,7 +756,7 @@ def test_workers_that_cannot_be():
 def test_modelnet10(tmp_path):
     path = tmp_path / "modelnet10.npz"
     subprocess.run([sys.executable, SHARED / "unpack.py", "modelnet10", path], check=True, capture_output=True)
-    data = load(path)
+    data = open_dataset(path)
     assert (data.name, data.channels, data.size) == ("modelnet10", 1, (30, 30, 30))
     assert (data.counts["train"] + data.counts["validation"], data.counts["test"]) == (3991, 908)
     assert (len(data.classes), data.classes[0]) == (10, "bathtub")

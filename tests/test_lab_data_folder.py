@@ -9,10 +9,12 @@ import torch
 from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 
-from ropewalk.lab.data import Crop, epoch_order, in_order, load
-from ropewalk.lab.data.crops import CROP, box
-from ropewalk.lab.data.rgb import rgb
-from ropewalk.lab.draws import uniform
+from ropewalk.lab.data.base import CropRange
+from ropewalk.lab.data.image_files import read_rgb_image
+from ropewalk.lab.data.image_folder import FILE_CROP_STREAM, choose_crop_box
+from ropewalk.lab.data.sampling import epoch_order, sequential_order
+from ropewalk.lab.data.torchvision_sets import open_dataset
+from ropewalk.lab.hash_random import draw_uniform
 
 SIZES = [(9, 13), (20, 7), (16, 16), (1, 1), (6, 40)]
 FIELDS = ("images", "labels", "index")
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 wo
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     """Two workers are two, also where there is one core, of which torch warns."""
-    monkeypatch.setattr("ropewalk.lab.data.reader.cores", lambda: 2)
+    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 2)
 
 
 def paint(folder, count, seed=0, classes=("cat", "dog", "eel")):
@@ -44,12 +46,12 @@ def pictures(tmp_path):
 
 
 def opened(path, **options):
-    return load(path, **{"size": (6, 10), "workers": 0, "validation": 0.2, "crop": Crop()} | options)
+    return open_dataset(path, **{"size": (6, 10), "workers": 0, "validation": 0.2, "crop": CropRange()} | options)
 
 
 def passed(data, split="train", epoch=0, batch=4):
     """The batches of a pass in order."""
-    return list(data.batches(split, in_order(data.counts[split], batch), epoch=epoch))
+    return list(data.batches(split, sequential_order(data.counts[split], batch), epoch=epoch))
 
 
 def same(one, other):
@@ -97,10 +99,10 @@ def test_the_size_is_224_if_none_is_asked_for(pictures):
 def test_training_crops_are_those_of_their_box(pictures):
     data = opened(pictures, seed=7)
     for batch in passed(data, epoch=3):
-        draws = uniform(7, 3, batch.index, CROP, 40).view(-1, 10, 4).tolist()
+        draws = draw_uniform(7, 3, batch.index, FILE_CROP_STREAM, 40).view(-1, 10, 4).tolist()
         for image, number, own in zip(batch.images, batch.index.tolist(), draws, strict=True):
             whole = file_of(pictures, "train", number)
-            top, left, height, width = box((whole.height, whole.width), own, Crop())
+            top, left, height, width = choose_crop_box((whole.height, whole.width), own, CropRange())
             cut = whole.crop((left, top, left + width, top + height))
             assert torch.equal(image, as_tensor(cut.resize((10, 6), Image.Resampling.BILINEAR)))
 
@@ -130,8 +132,8 @@ def test_evaluation_looks_at_the_middle_and_draws_nothing(pictures, split, part)
 
 
 def boxes(size, count=4000, seed=0):
-    draws = uniform(seed, 0, torch.arange(count), CROP, 40).view(-1, 10, 4).tolist()
-    return torch.tensor([box(size, own, Crop()) for own in draws])
+    draws = draw_uniform(seed, 0, torch.arange(count), FILE_CROP_STREAM, 40).view(-1, 10, 4).tolist()
+    return torch.tensor([choose_crop_box(size, own, CropRange()) for own in draws])
 
 
 @pytest.mark.parametrize("size", [(60, 90), (90, 60), (1, 1), (200, 11), (3, 50)])
@@ -161,16 +163,16 @@ def test_boxes_are_distributed_as_torchvisions(size):
 
 
 def test_four_numbers_are_area_ratio_and_place():
-    assert box((100, 100), [[0.5, 0.999, 0.0, 0.0]], Crop()) == (0, 0, 64, 85)
-    assert box((100, 100), [[0.5, 0.0, 0.999, 0.0]], Crop()) == (15, 0, 85, 64)
-    assert box((100, 100), [[0.0, 0.5, 0.0, 0.999]], Crop()) == (0, 72, 28, 28)
-    assert box((80, 100), [[0.999, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0]], Crop()) == (0, 0, 25, 25)
+    assert choose_crop_box((100, 100), [[0.5, 0.999, 0.0, 0.0]], CropRange()) == (0, 0, 64, 85)
+    assert choose_crop_box((100, 100), [[0.5, 0.0, 0.999, 0.0]], CropRange()) == (15, 0, 85, 64)
+    assert choose_crop_box((100, 100), [[0.0, 0.5, 0.0, 0.999]], CropRange()) == (0, 72, 28, 28)
+    assert choose_crop_box((80, 100), [[0.999, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0]], CropRange()) == (0, 0, 25, 25)
 
 
 def test_an_image_in_which_no_box_fits_is_cut_in_its_middle():
     never = [[0.999, 0.5, 0.1, 0.9]] * 10
-    assert box((200, 11), never, Crop()) == (92, 0, 15, 11)
-    assert box((3, 50), never, Crop()) == (0, 23, 3, 4)
+    assert choose_crop_box((200, 11), never, CropRange()) == (92, 0, 15, 11)
+    assert choose_crop_box((3, 50), never, CropRange()) == (0, 23, 3, 4)
 
 
 # Who decides
@@ -180,7 +182,7 @@ def test_crops_change_with_seed_and_epoch_and_are_each_samples_own(pictures):
     first, again = passed(opened(pictures), epoch=1), passed(opened(pictures), epoch=1)
     assert same(first, again)
     assert not same(first, passed(opened(pictures), epoch=2))
-    draws = uniform(0, 1, torch.arange(30), CROP, 40)
+    draws = draw_uniform(0, 1, torch.arange(30), FILE_CROP_STREAM, 40)
     assert len(draws.unique(dim=0)) == 30
 
 
@@ -223,7 +225,7 @@ def test_workers_change_nothing(pictures):
 
 def test_workers_stay_and_an_abandoned_pass_leaves_nothing_behind(pictures):
     data = opened(pictures, workers=2)
-    next(data.batches("train", in_order(24, 2), epoch=0))
+    next(data.batches("train", sequential_order(24, 2), epoch=0))
     loader = data._readers["train"]._loader
     workers = [worker.pid for worker in loader._iterator._workers]
     assert same(passed(data, epoch=1), passed(opened(pictures), epoch=1))
@@ -233,7 +235,7 @@ def test_workers_stay_and_an_abandoned_pass_leaves_nothing_behind(pictures):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_pass_ends_when_another_begins(pictures, workers):
     data = opened(pictures, workers=workers)
-    first = data.batches("train", in_order(24, 4), epoch=0)
+    first = data.batches("train", sequential_order(24, 4), epoch=0)
     next(first)
     right = passed(data, epoch=1)
     assert same(right, passed(opened(pictures), epoch=1))
@@ -243,7 +245,9 @@ def test_a_pass_ends_when_another_begins(pictures, workers):
 
 def test_splits_go_side_by_side(pictures):
     data = opened(pictures)
-    pairs = list(zip(data.batches("train", in_order(24, 8)), data.batches("test", in_order(9, 3)), strict=True))
+    pairs = list(
+        zip(data.batches("train", sequential_order(24, 8)), data.batches("test", sequential_order(9, 3)), strict=True)
+    )
     assert same([train for train, _ in pairs], passed(opened(pictures), batch=8))
     assert same([test for _, test in pairs], passed(opened(pictures), "test", batch=3))
 
@@ -258,7 +262,7 @@ def test_nothing_global_is_drawn_from(pictures, workers):
 
 
 def test_there_are_no_more_workers_than_cores(pictures, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.data.reader.cores", lambda: 1)
+    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 1)
     assert opened(pictures, workers=50).workers == 1
 
 
@@ -276,7 +280,7 @@ def test_batches_come_where_the_data_were_sent(pictures):
 
 @pytest.mark.parametrize(("most", "numbers"), [(2048, range(30)), (4, (0, 10, 19, 29))])
 def test_mean_and_deviation_are_those_of_the_middles_of_some(pictures, monkeypatch, most, numbers):
-    monkeypatch.setattr("ropewalk.lab.data.folder.Folder.few", most)
+    monkeypatch.setattr("ropewalk.lab.data.image_folder.FolderData.few", most)
     data = opened(pictures, validation=0.0)
     images = torch.stack([middle(pictures, "train", number) for number in numbers]).numpy() / 255
     np.testing.assert_allclose(data.mean, images.mean((0, 2, 3)), rtol=1e-12)
@@ -304,20 +308,20 @@ def test_a_folder_with_test_alone(pictures):
 def test_folders_that_are_something_else(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(ValueError, match=r"photos must have train/ and test/ or val/, got none of them"):
-        load(tmp_path / "photos")
+        open_dataset(tmp_path / "photos")
     paint(tmp_path / "photos" / "train", 2)
     with pytest.raises(ValueError, match=r"photos must have train/ and test/ or val/, got train"):
-        load(tmp_path / "photos")
+        open_dataset(tmp_path / "photos")
     (tmp_path / "photos" / "val").mkdir()
     with pytest.raises(ValueError, match=r"photos/val must have a folder of images for each class"):
-        load(tmp_path / "photos")
+        open_dataset(tmp_path / "photos")
     paint(tmp_path / "photos" / "test", 1, classes=("cat", "dog", "emu"))
     (tmp_path / "photos" / "val").rmdir()
     with pytest.raises(ValueError, match=r"photos/test must have the classes of train/, but only one has eel, emu"):
-        load(tmp_path / "photos")
+        open_dataset(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "ant").mkdir()
     with pytest.raises(ValueError, match=r"photos/train must have a folder of images for each class: .* ant"):
-        load(tmp_path / "photos")
+        open_dataset(tmp_path / "photos")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -346,7 +350,7 @@ def test_other_images_become_rgb_as_pillow_says(tmp_path, mode):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     image = Image.fromarray(pixels).convert(mode)
     image.save(tmp_path / "image", format="TIFF")
-    assert np.array_equal(np.asarray(rgb(tmp_path / "image")), np.asarray(image.convert("RGB")))
+    assert np.array_equal(np.asarray(read_rgb_image(tmp_path / "image")), np.asarray(image.convert("RGB")))
 
 
 def test_files_of_the_test_set_are_not_opened_before_its_batches(pictures):
@@ -369,8 +373,8 @@ def test_without_a_crop_training_images_are_cut_as_at_evaluation(pictures):
 
 
 def test_crops_are_as_large_as_asked():
-    draws = uniform(0, 0, torch.arange(200), CROP, 40).view(-1, 10, 4).tolist()
-    boxes = torch.tensor([box((100, 100), own, Crop(scale=(0.5, 0.6), ratio=(1.0, 1.0))) for own in draws])
+    draws = draw_uniform(0, 0, torch.arange(200), FILE_CROP_STREAM, 40).view(-1, 10, 4).tolist()
+    boxes = torch.tensor([choose_crop_box((100, 100), own, CropRange(scale=(0.5, 0.6), ratio=(1.0, 1.0))) for own in draws])
     assert torch.equal(boxes[:, 2], boxes[:, 3])
     assert boxes[:, 2].min() > 70
     assert boxes[:, 2].max() < 78
@@ -417,7 +421,7 @@ def test_random_crops_are_not_kept(pictures):
 
 
 def test_what_would_take_too_much_memory_is_not_kept(pictures, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.data.kept.MOST", 24 * 3 * 6 * 10)
+    monkeypatch.setattr("ropewalk.lab.data.base.MAX_CACHE_BYTES", 24 * 3 * 6 * 10)
     assert not kept_after_a_pass(pictures, size=(6, 11))
     assert kept_after_a_pass(pictures, size=(6, 10))
 

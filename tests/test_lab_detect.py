@@ -11,11 +11,10 @@ from torchvision.models.detection.roi_heads import project_masks_on_boxes
 from torchvision.ops import MultiScaleRoIAlign, box_iou, roi_align
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.sight import looked_at
-from ropewalk.lab.dense.places import Anchors, Pooler, halfway, suited
-from ropewalk.lab.dense.pyramid import Norm, Pyramid, coarser, strides
-from ropewalk.lab.dense.sizes import brought_back
-from ropewalk.lab.tasks.detect import detector_of
+from ropewalk.lab.data.views import evaluation_size
+from ropewalk.lab.tasks.detect import build_detector, rescale_detections
+from ropewalk.lab.vision_heads.anchors import AnchorBoxes, BoxPooler, choose_box_level, shift_masks_half_pixel
+from ropewalk.lab.vision_heads.detector import ChannelNorm, FeaturePyramid, downsample_level, pyramid_strides
 
 LEVELS = (4, 8, 16, 32)
 SMALL = Config(task="masks", encoding="mixed", size=(32, 48), patch=8, width=24, depth=1, heads=2, batch=2)
@@ -42,16 +41,16 @@ def centres(box, cells):
 
 def test_what_lies_in_a_box_is_read_where_the_box_lies_in_every_level():
     maps = ramps(448, 512)
-    chosen = suited(BOXES, LEVELS).tolist()
+    chosen = choose_box_level(BOXES, LEVELS).tolist()
     assert chosen == [0, 0, 1, 2]
     for cells in (7, 14):
-        pooled = Pooler(LEVELS, cells)(maps, [BOXES])
+        pooled = BoxPooler(LEVELS, cells)(maps, [BOXES])
         for got, box in zip(pooled, BOXES, strict=True):
             torch.testing.assert_close(got, centres(box, cells), rtol=0, atol=1e-9)
     huge = torch.tensor([[64.0, 32.0, 448.0 + 10, 416.0]], dtype=torch.float64)
-    assert suited(2 * huge, LEVELS).tolist() == [3]
+    assert choose_box_level(2 * huge, LEVELS).tolist() == [3]
     one = {name: maps["3"] for name in "0123"}
-    torch.testing.assert_close(Pooler((32,) * 4, 7)(one, [huge])[0], centres(huge[0], 7), rtol=0, atol=1e-9)
+    torch.testing.assert_close(BoxPooler((32,) * 4, 7)(one, [huge])[0], centres(huge[0], 7), rtol=0, atol=1e-9)
 
 
 def test_torchvisions_own_reading_is_half_a_place_off():
@@ -64,7 +63,7 @@ def test_torchvisions_own_reading_is_half_a_place_off():
 
 def test_boxes_of_several_images_come_in_their_order_and_none_are_no_error():
     maps = {name: torch.cat([each, -each]) for name, each in ramps(448, 512).items()}
-    pooler = Pooler(LEVELS, 7)
+    pooler = BoxPooler(LEVELS, 7)
     both = pooler(maps, [BOXES[2:], BOXES[:3]])
     torch.testing.assert_close(both[:2], pooler({n: m[:1] for n, m in maps.items()}, [BOXES[2:]]))
     torch.testing.assert_close(both[2:], -pooler({n: m[:1] for n, m in maps.items()}, [BOXES[:3]]))
@@ -73,7 +72,7 @@ def test_boxes_of_several_images_come_in_their_order_and_none_are_no_error():
 
 def test_anchors_stand_around_the_centres_of_places():
     maps = [torch.zeros(2, 1, 3, 5), torch.zeros(2, 1, 2, 3)]
-    boxes = Anchors((16, 32))(ImageList(torch.zeros(2, 3, 48, 80), [(48, 80)] * 2), maps)
+    boxes = AnchorBoxes((16, 32))(ImageList(torch.zeros(2, 3, 48, 80), [(48, 80)] * 2), maps)
     assert len(boxes) == 2
     wanted = []
     for stride, rows, columns in ((16, 3, 5), (32, 2, 3)):
@@ -90,7 +89,7 @@ def test_anchors_stand_around_the_centres_of_places():
 
 def test_large_things_have_anchors_of_their_own():
     """Patches of 16 in a view of 704 × 512 pixels, and someone who fills it: one anchor at least is like that."""
-    model = detector_of(replace(SMALL, patch=16, size=(704, 512), task="detect"), (704, 512), 2)
+    model = build_detector(replace(SMALL, patch=16, size=(704, 512), task="detect"), (704, 512), 2)
     seen = []
     model.rpn.anchor_generator.register_forward_hook(lambda module, given, out: seen.append((given[1], out[0])))
     with torch.no_grad():
@@ -106,24 +105,24 @@ def test_large_things_have_anchors_of_their_own():
 def test_a_coarser_level_has_the_largest_of_four_places():
     level = torch.randperm(15, generator=torch.Generator().manual_seed(0)).double().view(1, 1, 3, 5)
     wanted = [[level[0, 0, i : i + 2, j : j + 2].max() for j in (0, 2, 4)] for i in (0, 2)]
-    assert torch.equal(coarser(level), torch.tensor(wanted, dtype=torch.float64)[None, None])
-    assert coarser(level[..., :1, :1]).shape == (1, 1, 1, 1)
+    assert torch.equal(downsample_level(level), torch.tensor(wanted, dtype=torch.float64)[None, None])
+    assert downsample_level(level[..., :1, :1]).shape == (1, 1, 1, 1)
 
 
 def test_levels_of_a_pyramid_cover_the_image_whatever_its_grid():
-    pyramid = Pyramid(24)
+    pyramid = FeaturePyramid(24)
     shapes = [tuple(level.shape) for level in pyramid(torch.randn(2, 24, 3, 5))]
     assert shapes == [(2, 24, 12, 20), (2, 24, 6, 10), (2, 24, 3, 5), (2, 24, 2, 3)]
-    assert Pyramid(512).channels == 256
+    assert FeaturePyramid(512).channels == 256
     assert [level.shape[2:] for level in pyramid(torch.randn(1, 24, 1, 1))] == [(4, 4), (2, 2), (1, 1), (1, 1)]
-    assert strides(16) == (4, 8, 16, 32)
+    assert pyramid_strides(16) == (4, 8, 16, 32)
     with pytest.raises(ValueError, match="patch must be a multiple of 4, got 6"):
-        strides(6)
+        pyramid_strides(6)
 
 
 def test_a_norm_goes_over_channels_of_each_place():
     x = torch.randn(2, 6, 3, 5, dtype=torch.float64)
-    norm = Norm(6).double()
+    norm = ChannelNorm(6).double()
     torch.nn.init.normal_(norm.weight)
     wanted = torch.stack([(x[:, c] - x.mean(1)) / (x.var(1, unbiased=False) + norm.eps).sqrt() for c in range(6)], 1)
     torch.testing.assert_close(norm(x), wanted * norm.weight.view(1, 6, 1, 1))
@@ -131,7 +130,7 @@ def test_a_norm_goes_over_channels_of_each_place():
 
 @pytest.mark.parametrize("sides", [(369, 425), (40, 56), (56, 40), (33, 1000), (7, 9), (320, 320)])
 def test_images_are_looked_at_in_whole_patches_with_their_shape(sides):
-    rows, columns = looked_at(sides, (320, 480), 16)
+    rows, columns = evaluation_size(sides, (320, 480), 16)
     assert rows % 16 == 0
     assert columns % 16 == 0
     assert 16 <= min(rows, columns) <= 320
@@ -144,7 +143,7 @@ def test_things_come_back_to_the_pixels_of_their_image():
     boxes = torch.tensor([[4.0, 8.0, 20.0, 24.0], [0.0, 0.0, 2.0, 2.0]])
     masks = torch.zeros(2, 1, 28, 28)
     masks[0, :, :, :14] = 1.0
-    back = brought_back({"boxes": boxes, "masks": masks}, (32, 48), (64, 144))
+    back = rescale_detections({"boxes": boxes, "masks": masks}, (32, 48), (64, 144))
     torch.testing.assert_close(back["boxes"], torch.tensor([[12.0, 16.0, 60.0, 48.0], [0.0, 0.0, 6.0, 4.0]]))
     assert back["masks"].shape == (2, 64, 144)
     assert back["masks"].dtype == torch.bool
@@ -175,9 +174,9 @@ def test_outlines_are_learned_where_they_lie():
     mask[23:, 20:] = 1
     for box in ([10.0, 10.0, 30.0, 50.0], [5.5, 3.25, 37.0, 55.5], [0.0, 0.0, 40.0, 60.0]):
         wanted = [28 * (20 - box[0]) / (box[2] - box[0]), 28 * (23 - box[1]) / (box[3] - box[1])]
-        assert edges(halfway(mask[None])[0], box) == pytest.approx(wanted, abs=0.05)
+        assert edges(shift_masks_half_pixel(mask[None])[0], box) == pytest.approx(wanted, abs=0.05)
     assert edges(mask, [10.0, 10.0, 30.0, 50.0]) == pytest.approx([14 - 0.7, 9.1 - 0.35], abs=0.15)  # half a pixel off
-    assert halfway(torch.zeros(0, 3, 5, dtype=torch.uint8)).shape == (0, 4, 6)
+    assert shift_masks_half_pixel(torch.zeros(0, 3, 5, dtype=torch.uint8)).shape == (0, 4, 6)
 
 
 def test_a_detector_compares_outlines_with_masks_where_they_lie(monkeypatch):
@@ -186,12 +185,12 @@ def test_a_detector_compares_outlines_with_masks_where_they_lie(monkeypatch):
         seen.extend(masks) or logits.sum()))  # fmt: skip
     mask = torch.zeros(1, 32, 48, dtype=torch.uint8)
     mask[:, 8:, 11:] = 1
-    detector_of(SMALL, (32, 48), 2)(torch.randn(1, 3, 32, 48), [things() | {"masks": mask}])
+    build_detector(SMALL, (32, 48), 2)(torch.randn(1, 3, 32, 48), [things() | {"masks": mask}])
     assert edges(seen[0][0], [1.0, 2.0, 41.0, 30.0]) == pytest.approx([28 * 10 / 40, 6.0], abs=0.05)
 
 
 def test_a_detector_learns_from_images_with_and_without_things():
-    model = detector_of(SMALL, (32, 48), 2)
+    model = build_detector(SMALL, (32, 48), 2)
     images = torch.randn(2, 3, 32, 48)
     for targets in ([things(), nothing()], [nothing(), nothing()]):
         torch.manual_seed(1)
@@ -206,7 +205,7 @@ def test_a_detector_learns_from_images_with_and_without_things():
 
 
 def test_the_loss_of_a_model_that_is_judged_leaves_it_as_it_was():
-    model = detector_of(SMALL, (32, 48), 2).eval()
+    model = build_detector(SMALL, (32, 48), 2).eval()
     images = torch.randn(1, 3, 32, 48)
     lost = []
     for mode in (False, True):
@@ -218,7 +217,7 @@ def test_the_loss_of_a_model_that_is_judged_leaves_it_as_it_was():
 
 @pytest.mark.parametrize("name", ["none", "learned-ape", "axial", "mixed", "spherical", "swin-bias"])
 def test_an_image_is_answered_for_by_itself_at_any_size(name):
-    model = detector_of(replace(SMALL, encoding=name), (32, 48), 2).eval()
+    model = build_detector(replace(SMALL, encoding=name), (32, 48), 2).eval()
     images = torch.randn(2, 3, 48, 80)
     with torch.no_grad():
         both, alone = model(images), [model(image[None])[0] for image in images]
@@ -230,7 +229,7 @@ def test_an_image_is_answered_for_by_itself_at_any_size(name):
 
 
 def test_weights_are_drawn_alike_for_every_encoding():
-    one, other = (detector_of(replace(SMALL, encoding=name), (32, 48), 2)
+    one, other = (build_detector(replace(SMALL, encoding=name), (32, 48), 2)
                   for name in ("none", "liere"))  # fmt: skip
     theirs = other.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items())
@@ -239,7 +238,7 @@ def test_weights_are_drawn_alike_for_every_encoding():
 
 
 def test_weight_decay_spares_encoding_norms_and_biases():
-    model = detector_of(SMALL, (32, 48), 2)
+    model = build_detector(SMALL, (32, 48), 2)
     spared = model.no_weight_decay()
     names = dict(model.named_parameters())
     assert spared >= {name for name, weight in names.items() if weight.ndim < 2 or name.startswith("backbone.encoding.")}
@@ -258,7 +257,7 @@ def test_maps_of_training_alone_are_compiled(monkeypatch):
         return run
 
     monkeypatch.setattr(torch, "compile", compiled)
-    model = detector_of(SMALL, (32, 48), 2)
+    model = build_detector(SMALL, (32, 48), 2)
     model.compile(dynamic=False)
     images = torch.randn(1, 3, 32, 48)
     torch.manual_seed(1)
@@ -267,13 +266,13 @@ def test_maps_of_training_alone_are_compiled(monkeypatch):
     with torch.no_grad():
         model.eval()(images)
     assert len(seen) == 1
-    plain = detector_of(SMALL, (32, 48), 2)
+    plain = build_detector(SMALL, (32, 48), 2)
     torch.manual_seed(1)
     assert torch.equal(plain(images, [things()]), lost)
 
 
 def test_heads_compute_in_float32_under_autocast():
-    model = detector_of(SMALL, (32, 48), 2)
+    model = build_detector(SMALL, (32, 48), 2)
     kinds = []
     model.roi_heads.box_head.fc6.register_forward_hook(lambda module, given, out: kinds.append((given[0].dtype, out.dtype)))
     model.pyramid.levels[2].register_forward_hook(lambda module, given, out: kinds.append(out.dtype))

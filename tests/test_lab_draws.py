@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from ropewalk.lab.draws import beta, seed_of, uniform, words
+from ropewalk.lab.hash_random import derive_seed, draw_beta, draw_uniform, draw_words
 
 WORD = 2**64
 SAMPLES = 4096
@@ -37,16 +37,16 @@ def cells(*numbers, bins=16):
 
 
 def drawn(seed=0, epoch=0, first=0, stream=0, count=1):
-    return uniform(seed, epoch, torch.arange(first, first + SAMPLES), stream, count)
+    return draw_uniform(seed, epoch, torch.arange(first, first + SAMPLES), stream, count)
 
 
 @pytest.mark.parametrize(("seed", "epoch", "stream"), [(0, 0, 0), (7, 3, 2), (2**63 + 5, 10**6, 31), (-1, -2, -3)])
 def test_every_word_is_the_one_that_python_counts(seed, epoch, stream):
     samples = [0, 1, 5, 49_999, 2**40, 2**63 - 1, -1]
-    got = words(seed, epoch, torch.tensor(samples), stream, 3)
+    got = draw_words(seed, epoch, torch.tensor(samples), stream, 3)
     wanted = [[mixed((seed, epoch, stream, i, k)) for k in range(3)] for i in samples]
     assert [[word % WORD for word in row] for row in got.tolist()] == wanted
-    numbers = uniform(seed, epoch, torch.tensor(samples), stream, 3)
+    numbers = draw_uniform(seed, epoch, torch.tensor(samples), stream, 3)
     assert numbers.tolist() == [[(word >> 40) / 2**24 for word in row] for row in wanted]
 
 
@@ -54,15 +54,15 @@ def test_known_words():
     """The first outputs of splitmix64 for the state 0: taking in one number n is its output for the state n."""
     assert mixed([0]) == 0xE220A8397B1DCDAF
     assert mixed([0x9E3779B97F4A7C15]) == 0x6E789E6AA1B965F4
-    assert seed_of(0) == 0xE220A8397B1DCDAF >> 1
+    assert derive_seed(0) == 0xE220A8397B1DCDAF >> 1
 
 
 def test_numbers_do_not_depend_on_the_batch_or_the_order():
     index = torch.randperm(1000)
-    whole = uniform(1, 2, index, 3, 5)
-    assert torch.equal(whole, torch.cat([uniform(1, 2, part, 3, 5) for part in index.split(37)]))
-    assert torch.equal(whole[:, :2], uniform(1, 2, index, 3, 2))
-    assert torch.equal(whole[index.argsort()], uniform(1, 2, torch.arange(1000), 3, 5))
+    whole = draw_uniform(1, 2, index, 3, 5)
+    assert torch.equal(whole, torch.cat([draw_uniform(1, 2, part, 3, 5) for part in index.split(37)]))
+    assert torch.equal(whole[:, :2], draw_uniform(1, 2, index, 3, 2))
+    assert torch.equal(whole[index.argsort()], draw_uniform(1, 2, torch.arange(1000), 3, 5))
 
 
 def test_dtype_range_and_emptiness():
@@ -70,8 +70,8 @@ def test_dtype_range_and_emptiness():
     assert numbers.dtype == torch.float32
     assert numbers.min() >= 0
     assert numbers.max() < 1
-    assert uniform(0, 0, torch.arange(0), 0, 4).shape == (0, 4)
-    assert uniform(0, 0, torch.arange(3), 0, 0).shape == (3, 0)
+    assert draw_uniform(0, 0, torch.arange(0), 0, 4).shape == (0, 4)
+    assert draw_uniform(0, 0, torch.arange(3), 0, 0).shape == (3, 0)
 
 
 @pytest.mark.parametrize("changed", ["seed", "epoch", "first", "stream"])
@@ -95,7 +95,7 @@ def test_numbers_of_one_sample_are_independent():
 
 def test_every_bit_is_even():
     """And flips with even chance when the index grows by one."""
-    word = words(0, 0, torch.arange(SAMPLES), 0, 1)
+    word = draw_words(0, 0, torch.arange(SAMPLES), 0, 1)
     flips = word[1:] ^ word[:-1]
     for values in (word, flips):
         ones = torch.stack([(values >> bit & 1).float().mean() for bit in range(64)])
@@ -105,7 +105,7 @@ def test_every_bit_is_even():
 def test_epoch_and_index_are_not_added():
     """Sample i + 1 of an epoch has nothing of sample i of the next; a hash of their sum is found out."""
     assert chi_square(cells(drawn(epoch=0)[1:, 0], drawn(epoch=1)[:-1, 0])) > 1e-4
-    summed = [uniform(0, 0, torch.arange(SAMPLES) + epoch, 0, 1)[:, 0] for epoch in (0, 1)]
+    summed = [draw_uniform(0, 0, torch.arange(SAMPLES) + epoch, 0, 1)[:, 0] for epoch in (0, 1)]
     assert chi_square(cells(summed[0][1:], summed[1][:-1])) < 1e-9
 
 
@@ -118,18 +118,19 @@ def test_multiples_of_an_irrational_number_are_found_out():
 
 def test_seeds_differ_and_fit():
     seeds = {
-        seed_of(*numbers) for numbers in [(0,), (0, 0), (0, 1), (1, 0), (1,), (-1,), (2**64 + 1, 1), (1, 2, 3), (3, 2, 1)]
+        derive_seed(*numbers)
+        for numbers in [(0,), (0, 0), (0, 1), (1, 0), (1,), (-1,), (2**64 + 1, 1), (1, 2, 3), (3, 2, 1)]
     }
     assert len(seeds) == 9
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert seed_of(1, 2) == mixed((1, 2)) >> 1
+    assert derive_seed(1, 2) == mixed((1, 2)) >> 1
     torch.manual_seed(max(seeds))
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.4, 0.5, 0.8, 1.0, 2.0, 7.5])
 def test_beta_has_its_distribution_and_its_moments(alpha):
-    u, v = uniform(0, 0, torch.arange(40_000), 0, 2).unbind(1)
-    x = beta(u, v, alpha)
+    u, v = draw_uniform(0, 0, torch.arange(40_000), 0, 2).unbind(1)
+    x = draw_beta(u, v, alpha)
     assert x.dtype == torch.float32
     law = stats.beta(alpha, alpha)
     inner = torch.linspace(0.01, 0.99, 33)
@@ -142,18 +143,18 @@ def test_beta_has_its_distribution_and_its_moments(alpha):
 
 
 def test_beta_of_one_alpha_is_not_that_of_another():
-    u, v = uniform(0, 0, torch.arange(40_000), 0, 2).unbind(1)
-    assert stats.kstest(beta(u, v, 0.8).double().numpy(), stats.beta(0.8, 0.8).cdf).pvalue > 1e-4
-    assert stats.kstest(beta(u, v, 0.8).double().numpy(), stats.beta(1, 1).cdf).pvalue < 1e-9
-    each = beta(u[:4], v[:4], torch.tensor([0.2, 0.8, 1.0, 2.0]))
-    assert each.tolist() == [beta(u[i], v[i], a).item() for i, a in enumerate((0.2, 0.8, 1.0, 2.0))]
+    u, v = draw_uniform(0, 0, torch.arange(40_000), 0, 2).unbind(1)
+    assert stats.kstest(draw_beta(u, v, 0.8).double().numpy(), stats.beta(0.8, 0.8).cdf).pvalue > 1e-4
+    assert stats.kstest(draw_beta(u, v, 0.8).double().numpy(), stats.beta(1, 1).cdf).pvalue < 1e-9
+    each = draw_beta(u[:4], v[:4], torch.tensor([0.2, 0.8, 1.0, 2.0]))
+    assert each.tolist() == [draw_beta(u[i], v[i], a).item() for i, a in enumerate((0.2, 0.8, 1.0, 2.0))]
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.8, 50.0])
 def test_beta_is_finite_at_the_corners(alpha):
     ends = torch.tensor([0.0, 2.0**-24, 0.25, 0.5, 0.75, 1 - 2.0**-24])
-    inner = uniform(0, 0, torch.arange(40_000), 0, 2)
-    x = beta(*torch.cat([torch.cartesian_prod(ends, ends), inner]).unbind(1), alpha)
+    inner = draw_uniform(0, 0, torch.arange(40_000), 0, 2)
+    x = draw_beta(*torch.cat([torch.cartesian_prod(ends, ends), inner]).unbind(1), alpha)
     assert x.isfinite().all()
     assert ((x >= 0) & (x <= 1)).all()
 
@@ -161,20 +162,20 @@ def test_beta_is_finite_at_the_corners(alpha):
 @pytest.mark.parametrize("index", [torch.arange(3.0), torch.arange(3, dtype=torch.int32), torch.zeros(2, 2).long()])
 def test_other_indices_are_errors(index):
     with pytest.raises(ValueError, match=r"index must be int64 \(N,\), got torch"):
-        uniform(0, 0, index, 0, 1)
+        draw_uniform(0, 0, index, 0, 1)
 
 
 def test_numbers_are_not_drawn_inside_of_a_graph():
     """Its integers are no 64-bit words; without `fullgraph` it is left for the draws."""
     torch.compiler.reset()
     with pytest.raises(Exception, match=r"numbers must be drawn outside of what torch\.compile compiles"):
-        torch.compile(uniform, backend="eager", fullgraph=True)(0, 0, torch.arange(3), 0, 2)
+        torch.compile(draw_uniform, backend="eager", fullgraph=True)(0, 0, torch.arange(3), 0, 2)
     torch.compiler.reset()
-    compiled = torch.compile(uniform, backend="eager")
+    compiled = torch.compile(draw_uniform, backend="eager")
     for epoch in range(4):
-        assert torch.equal(compiled(0, epoch, torch.arange(3), 0, 2), uniform(0, epoch, torch.arange(3), 0, 2))
+        assert torch.equal(compiled(0, epoch, torch.arange(3), 0, 2), draw_uniform(0, epoch, torch.arange(3), 0, 2))
 
 
 def test_a_negative_count_is_an_error():
     with pytest.raises(ValueError, match="count must not be negative, got -1"):
-        uniform(0, 0, torch.arange(3), 0, -1)
+        draw_uniform(0, 0, torch.arange(3), 0, -1)

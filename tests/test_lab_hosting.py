@@ -7,15 +7,16 @@ import timm
 import torch
 
 from ropewalk.adapters.timm.rope import PLACING
-from ropewalk.lab.building import model_of
-from ropewalk.lab.choose import Refusal
-from ropewalk.lab.compare import compare
-from ropewalk.lab.probes import patterns, probe, restored
-from ropewalk.lab.probes.costing import _bare
-from ropewalk.lab.probes.opening import opened
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.errors import CommandError
+from ropewalk.lab.init_from import initialize_from_run
+from ropewalk.lab.model_building import build_model
+from ropewalk.lab.probes import probe_run
+from ropewalk.lab.probes.attention import measure_attention_weights
+from ropewalk.lab.probes.cost import build_bare_model
+from ropewalk.lab.probes.open_run import load_image_model, open_image_run
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.starting import begin
-from ropewalk.lab.train import train
+from ropewalk.lab.train import train_run
 
 VIT = "timm:test_vit"
 SMALL = replace(
@@ -30,11 +31,11 @@ def images(count=3, side=8):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(replace(SMALL, encoding="mixed"), tmp_path_factory.mktemp("runs"))
+    return train_run(replace(SMALL, encoding="mixed"), tmp_path_factory.mktemp("runs"))
 
 
 def test_the_model_is_timm_s_with_the_encoding(trained):
-    model = restored(trained)
+    model = load_image_model(trained)
     assert isinstance(model.host, timm.models.VisionTransformer)
     assert model.encoding.name == "mixed"
     assert (model.patch, model.host.num_classes) == ((2, 2), 10)
@@ -43,7 +44,7 @@ def test_the_model_is_timm_s_with_the_encoding(trained):
 
 
 def test_all_weights_but_the_encoding_s_are_the_same_for_all_encodings():
-    one, two = (model_of(replace(SMALL, encoding=name), **SHAPE) for name in ("mixed", "none"))
+    one, two = (build_model(replace(SMALL, encoding=name), **SHAPE) for name in ("mixed", "none"))
     weights, others = dict(one.named_parameters()), dict(two.named_parameters())
     own = {name for name in weights if name.startswith("host.rope.encoding.")}
     assert weights.keys() - others.keys() == own
@@ -56,20 +57,22 @@ def test_all_weights_but_the_encoding_s_are_the_same_for_all_encodings():
 
 
 def test_what_is_dropped_is_handed_on():
-    model = model_of(replace(SMALL, encoding="mixed", drop_path=0.2, dropout=0.1), **SHAPE)
+    model = build_model(replace(SMALL, encoding="mixed", drop_path=0.2, dropout=0.1), **SHAPE)
     assert model.host.blocks[-1].drop_path1.drop_prob == pytest.approx(0.2)
     assert model.host.head_drop.p == 0.1
 
 
 def test_the_encoding_is_drawn_from_the_seed_whatever_the_model_drew():
-    models = (model_of(replace(SMALL, encoding="mixed", span=None, model=name), **SHAPE) for name in (VIT, "timm:test_vit2"))
+    models = (
+        build_model(replace(SMALL, encoding="mixed", span=None, model=name), **SHAPE) for name in (VIT, "timm:test_vit2")
+    )
     first, second = (next(model.encoding.parameters()) for model in models)
     assert first.shape != second.shape
     assert torch.equal(first[0, 0], second[0, 0])
 
 
 def test_positions_are_taken_as_our_own_model_takes_them(trained):
-    model, grid = restored(trained), restored(trained).encoding.grid(4, 4)
+    model, grid = load_image_model(trained), load_image_model(trained).encoding.grid(4, 4)
     x = images()
     assert torch.equal(model(x, grid), model(x))
     assert (model(x, 2 * grid) - model(x)).abs().max() > 1e-3
@@ -82,7 +85,7 @@ def test_positions_are_taken_as_our_own_model_takes_them(trained):
 
 
 def test_another_encoding_leaves_the_model_as_it_was(trained):
-    model, x = restored(trained), images()
+    model, x = load_image_model(trained), images()
     before = model(x)
     other = model.with_encoding(model.encoding.extended("linear", (8, 8)))
     assert (other(x) - before).abs().max() > 1e-4
@@ -90,29 +93,29 @@ def test_another_encoding_leaves_the_model_as_it_was(trained):
 
 
 def test_runs_are_probed_and_what_is_of_our_own_model_is_refused(trained):
-    found = probe(trained, ["resolution", "offset", "shuffle", "waves", "cost"], device="cpu")
+    found = probe_run(trained, ["resolution", "offset", "shuffle", "waves", "cost"], device="cpu")
     assert {row["layer"] for row in found["waves"]} == set(range(6))  # of test_vit, whatever the recipe's depth is
     assert {row["mode"] for row in found["resolution"]} == {"extrapolate", "rescale", "ntk", "yarn"}
     assert len({row["accuracy"] for row in found["offset"]}) <= 2
     with pytest.raises(ValueError, match=f"attention patterns are read from our own ViT, .* has the model {VIT}"):
-        patterns(trained, [0])
+        measure_attention_weights(trained, [0])
 
 
 def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
-    plain = train(replace(SMALL, encoding="none"), tmp_path)
-    new = model_of(replace(SMALL, encoding="comrope-ld", options={"std": 0.0, "block": 4}, span=None), **SHAPE)
-    begin(new, plain)
-    assert torch.equal(new.eval()(images()), restored(plain)(images()))
+    plain = train_run(replace(SMALL, encoding="none"), tmp_path)
+    new = build_model(replace(SMALL, encoding="comrope-ld", options={"std": 0.0, "block": 4}, span=None), **SHAPE)
+    initialize_from_run(new, plain)
+    assert torch.equal(new.eval()(images()), load_image_model(plain)(images()))
     tuned = replace(SMALL, encoding="comrope-ld", options={"std": 0.0, "block": 4}, span=None, learning_rate=5e-4)
-    done = train(replace(tuned, start=str(plain.path)), tmp_path)
+    done = train_run(replace(tuned, start=str(plain.path)), tmp_path)
     assert done.result()["validation_loss"] < plain.result()["validation_loss"]
 
 
 def test_cost_is_measured_beside_the_same_model(trained):
     """All but the encoding is there: the table, too."""
-    run = opened(trained, "cpu")
+    run = open_image_run(trained, "cpu")
     own = {name: weight.shape for name, weight in run.model.named_parameters() if ".rope." not in name}
-    like = _bare(run)
+    like = build_bare_model(run)
     assert {name: weight.shape for name, weight in like.named_parameters()} == own
     assert "host.pos_embed" in own
     assert (type(like.host), like.encoding.name, like.training) == (type(run.model.host), "none", False)
@@ -131,8 +134,8 @@ def test_cost_is_measured_beside_the_same_model(trained):
     ],
 )
 def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
-    with pytest.raises(Refusal, match=words):
-        compare(["mixed"], replace(SMALL, **settings), tmp_path, seeds=[0], baseline="mixed")
+    with pytest.raises(CommandError, match=words):
+        compare_encodings(["mixed"], replace(SMALL, **settings), tmp_path, seeds=[0], baseline="mixed")
 
 
 @pytest.mark.parametrize(
@@ -148,4 +151,4 @@ def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
 def test_options_are_those_of_the_encoding(options, words):
     """What `install` takes besides would change more, and not the model beside which the cost is measured."""
     with pytest.raises((ValueError, TypeError), match=words):
-        model_of(replace(SMALL, encoding="mixed", options=options), **SHAPE)
+        build_model(replace(SMALL, encoding="mixed", options=options), **SHAPE)

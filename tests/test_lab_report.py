@@ -13,23 +13,29 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from ropewalk.lab.comparing.entries import entry
-from ropewalk.lab.config import ELSEWHERE, Config
-from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.config import UNHASHED_FIELDS, Config
+from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.report import report
-from ropewalk.lab.report.commands import again, command
-from ropewalk.lab.report.conclusions import conclude
-from ropewalk.lab.report.figures import Shown
-from ropewalk.lab.report.gather import groups_of
-from ropewalk.lab.report.rows import rows_of
-from ropewalk.lab.report.sections import figure, lined
-from ropewalk.lab.report.series import distance, frequencies, lines_of, of_mode, rho, thinned
-from ropewalk.lab.report.settings import AREAS
-from ropewalk.lab.report.styles import DARK, DASHES, LIGHT, PALETTE, PLAIN, styles_of
-from ropewalk.lab.report.words import percent, points
-from ropewalk.lab.store import Run, write
-from ropewalk.lab.studying import settings
+from ropewalk.lab.report import write_report
+from ropewalk.lab.report.conclusions import write_conclusions
+from ropewalk.lab.report.figures import ReportFigure
+from ropewalk.lab.report.format import format_accuracy, format_accuracy_difference
+from ropewalk.lab.report.groups import group_runs
+from ropewalk.lab.report.reproduce import format_reproduction, format_train_command
+from ropewalk.lab.report.sections import SETTING_AREAS, render_line_marker, render_report_figure
+from ropewalk.lab.report.series import (
+    collect_frequencies,
+    collect_lines,
+    get_offset_deviation,
+    get_shift_distance,
+    make_size_key,
+    select_quantiles,
+)
+from ropewalk.lab.report.table import build_table_rows
+from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALETTE, LIGHT_THEME, LINE_DASHES, assign_styles
+from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.studying import parse_settings
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 ENCODINGS = {"none": {}, "learned-ape": {}, "mixed": {}, "liere": {"block": 4}}
@@ -71,8 +77,8 @@ class Page(HTMLParser):
 
 def made(runs, config, *, accuracy=None, metrics=True, probes=None, **result):
     """The folder of a run as training leaves it."""
-    run = Run(runs, config)
-    run.hold({"machine": {"device": "CPU"}, "versions": {"torch": "9.9"}})
+    run = RunFolder(runs, config)
+    run.acquire({"machine": {"device": "CPU"}, "versions": {"torch": "9.9"}})
     run.release()
     if metrics:
         for epoch in range(1, config.epochs + 1):
@@ -81,7 +87,7 @@ def made(runs, config, *, accuracy=None, metrics=True, probes=None, **result):
         numbers = {"seconds": 1.5, "parameters": 38_000, "encoding_parameters": 96, **result}
         run.finish(test_accuracy=accuracy, test_loss=1.0, validation_accuracy=accuracy, **numbers)
     if probes is not None:
-        write(run.path / "probes.json", probes)
+        write_json(run.path / "probes.json", probes)
     return run
 
 
@@ -152,7 +158,7 @@ def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ropewalk.lab.probes", without_weights())
         runs = many(folder / "runs", probes=probed(0.5))
-        path = report(runs, folder / "out", question="Which?")
+        path = write_report(runs, folder / "out", question="Which?")
     return read(path), folder / "out", runs
 
 
@@ -214,8 +220,8 @@ def test_every_figure_has_words(whole):
     assert len(plots) == len(list((out / "figures").glob("*.png"))) == 2 + 2 + 2 + 1 + 1 + 4 + 4 + 1
     assert all(found["role"] == "img" and len(found["aria-label"]) > 20 for found in plots)
     assert [tag for tag, _ in page.tags].count("figcaption") == len(page.all("figure")) == 8
-    mean = means({label: list(seeds.values()) for label, seeds in by_hand().items()})["mixed"]
-    assert f"mixed {percent(mean)}" in plots[0]["aria-label"]
+    mean = estimate_means({label: list(seeds.values()) for label, seeds in by_hand().items()})["mixed"]
+    assert f"mixed {format_accuracy(mean)}" in plots[0]["aria-label"]
 
 
 def test_words_in_figures_are_large_enough(whole):
@@ -234,9 +240,9 @@ def test_figures_have_colours_of_both_themes(whole):
 
 
 def test_legends_tell_encodings_of_one_colour_apart():
-    styles = styles_of([*(f"e{i:02}" for i in range(2 * len(PALETTE))), "none"], "none")
-    drawn = {label: str(lined(style)) for label, style in styles.items()}
-    first, again = drawn["e00"], drawn[f"e{len(PALETTE):02}"]
+    styles = assign_styles([*(f"e{i:02}" for i in range(2 * len(ENCODING_PALETTE))), "none"], "none")
+    drawn = {label: str(render_line_marker(style)) for label, style in styles.items()}
+    first, again = drawn["e00"], drawn[f"e{len(ENCODING_PALETTE):02}"]
     assert "var(--c0)" in first
     assert "var(--c0)" in again
     assert "stroke-dasharray='none'" in first
@@ -246,10 +252,14 @@ def test_legends_tell_encodings_of_one_colour_apart():
 
 
 def test_legends_of_figures_show_the_line_of_each_encoding():
-    labels = [f"e{i:02}" for i in range(2 * len(PALETTE) + 1)]
-    drawn = str(figure(Shown("learning", "", "", [], [*labels, "none"]), styles_of([*labels, "none"], "none"), ""))
+    labels = [f"e{i:02}" for i in range(2 * len(ENCODING_PALETTE) + 1)]
+    drawn = str(
+        render_report_figure(
+            ReportFigure("learning", "", "", [], [*labels, "none"]), assign_styles([*labels, "none"], "none"), ""
+        )
+    )
     assert drawn.count("class='key lined'") == len(labels) + 1
-    assert set(re.findall(r"stroke-dasharray='([^']+)'", drawn)) == set(DASHES.values())
+    assert set(re.findall(r"stroke-dasharray='([^']+)'", drawn)) == set(LINE_DASHES.values())
 
 
 def test_pngs_are_pictures(whole):
@@ -265,11 +275,11 @@ def test_pngs_are_pictures(whole):
 def test_numbers_are_those_of_the_files(whole):
     page, _, _ = whole
     found = by_hand()
-    mean = means({label: list(seeds.values()) for label, seeds in found.items()})
-    apart = differences(found, "none")
+    mean = estimate_means({label: list(seeds.values()) for label, seeds in found.items()})
+    apart = estimate_differences(found, "none")
     for label, estimate in mean.items():
-        assert percent(estimate) in page.text
-        assert label == "none" or points(apart[label]) in page.text
+        assert format_accuracy(estimate) in page.text
+        assert label == "none" or format_accuracy_difference(apart[label]) in page.text
     # Once more without the functions that are judged: three seeds, eight degrees of freedom, of which t is 2.306.
     squares = [(y - sum(s.values()) / 3) ** 2 for s in found.values() for y in s.values()]
     half = 2.306 * math.sqrt(sum(squares) / 8 / 3)
@@ -281,7 +291,7 @@ def test_the_spreadsheet_reads_back(whole):
     rows = {row["label"]: row for row in cells(out)}
     found = by_hand()
     assert rows.keys() == found.keys()
-    mean, apart = means({k: list(v.values()) for k, v in found.items()}), differences(found, "none")
+    mean, apart = estimate_means({k: list(v.values()) for k, v in found.items()}), estimate_differences(found, "none")
     for label, row in rows.items():
         assert float(row["test_accuracy"]) == mean[label].mean
         assert float(row["test_accuracy_half"]) == mean[label].half
@@ -298,24 +308,24 @@ def test_probes_are_means_over_seeds(tmp_path):
     first = probed(0.5) | {"offset": [{"rho": 1, "accuracy": 0.2}, {"rho": 1, "accuracy": 0.4}]}
     runs = [made(tmp_path, BASE, accuracy=0.5, probes=first)]
     runs.append(made(tmp_path, replace(BASE, seed=1), accuracy=0.5, probes={"offset": [{"rho": 1, "accuracy": 0.7}]}))
-    (group,) = groups_of(runs)
-    (found,) = lines_of(group, "offset", rho)["mixed"].values()
+    (group,) = group_runs(runs)
+    (found,) = collect_lines(group, "offset", get_offset_deviation)["mixed"].values()
     assert found.mean == pytest.approx(0.5)
     assert found.half == pytest.approx(12.706 * math.sqrt(0.08) / math.sqrt(2), rel=1e-3)
-    places = lines_of(group, "resolution", of_mode("rescale"))["mixed"]
+    places = collect_lines(group, "resolution", make_size_key("rescale"))["mixed"]
     assert {where[1:]: round(each.mean, 6) for where, each in places.items()} == {
         (6, 10): 0.35,
         (8, 8): 0.45,
         (12, 20): 0.25,
     }
-    far = lines_of(group, "translation", distance)["mixed"]
+    far = collect_lines(group, "translation", get_shift_distance)["mixed"]
     assert {where: round(each.mean, 6) for where, each in far.items()} == {0.0: 0.5, 1.0: 0.4, 2.0: 0.3}
-    assert frequencies(group.runs) == {0: [0.0, 0.5, 3.0, 30.0], 1: [0.0, 0.5, 3.0, 30.0]}
+    assert collect_frequencies(group.runs) == {0: [0.0, 0.5, 3.0, 30.0], 1: [0.0, 0.5, 3.0, 30.0]}
 
 
 def test_many_frequencies_are_thinned_to_quantiles():
-    assert thinned([1.0, 2.0], 5) == [1.0, 2.0]
-    assert thinned([float(i) for i in range(101)], 5) == [0.0, 25.0, 50.0, 75.0, 100.0]
+    assert select_quantiles([1.0, 2.0], 5) == [1.0, 2.0]
+    assert select_quantiles([float(i) for i in range(101)], 5) == [0.0, 25.0, 50.0, 75.0, 100.0]
 
 
 def test_single_numbers_are_told(whole):
@@ -330,8 +340,8 @@ def test_single_numbers_are_told(whole):
 
 def test_it_is_said_what_was_held_equal(whole):
     page, _, runs = whole
-    named = [name for names in AREAS.values() for name in names]
-    assert sorted(named) == sorted(set(BASE.document()) - {"encoding", "options", "seed", *ELSEWHERE})
+    named = [name for names in SETTING_AREAS.values() for name in names]
+    assert sorted(named) == sorted(set(BASE.document()) - {"encoding", "options", "seed", *UNHASHED_FIELDS})
     assert "width 24" in page.text
     assert "size that of the data" in page.text
     assert "span each encoding's own" in page.text
@@ -348,8 +358,8 @@ def concluded(scores, tmp_path, baseline="none", **base):
         for name, values in scores.items()
         for seed, value in values.items()
     ]
-    (group,) = groups_of(runs)
-    found = conclude(group, rows_of(group, baseline), baseline)
+    (group,) = group_runs(runs)
+    found = write_conclusions(group, build_table_rows(group, baseline), baseline)
     return " ".join(found.shown), " ".join(found.open)
 
 
@@ -418,7 +428,7 @@ def test_one_seed_has_no_interval(tmp_path, no_patterns):
     assert "more than" not in shown
     assert "one seed of each does not tell whether it would be highest again" in shown
     assert "one seed of each encoding, so that there are no intervals" in left
-    page = read(report([Run.at(path) for path in tmp_path.iterdir()], tmp_path / "out"))
+    page = read(write_report([RunFolder.at(path) for path in tmp_path.iterdir()], tmp_path / "out"))
     assert "90.0 %" in page.text
     assert "90.0 ±" not in page.text
     assert "+50.0" in page.text
@@ -452,7 +462,7 @@ def test_without_the_baseline_there_are_no_differences(tmp_path):
 )
 def test_tokens_without_a_position_are_told(tmp_path, no_patterns, settings, words):
     run = made(tmp_path / "runs", replace(BASE, **settings), accuracy=0.5, probes=probed(0.5))
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert ("Encodings that see only differences of positions do not notice." in page.text) == (not words)
     assert (f"These models have {words}, which stays where it is" in page.text) == bool(words)
     assert (f"All models have {words}, without a position." in page.text) == bool(words)
@@ -467,8 +477,8 @@ def test_spans_and_sizes_are_told(tmp_path):
     assert "numbers of their own" not in own
     runs = [made(tmp_path / "c", BASE, accuracy=0.5, encoding_parameters=1900)]
     runs.append(made(tmp_path / "c", replace(BASE, encoding="none"), accuracy=0.5, encoding_parameters=0))
-    (group,) = groups_of(runs)
-    told = " ".join(conclude(group, rows_of(group, "none"), "none").open)
+    (group,) = group_runs(runs)
+    told = " ".join(write_conclusions(group, build_table_rows(group, "none"), "none").open)
     assert "Encodings learn from 0 to 1,900 numbers of their own, up to 5 % of a model." in told
 
 
@@ -478,7 +488,7 @@ def test_spans_and_sizes_are_told(tmp_path):
 def test_a_folder_of_settings_alone_is_enough(tmp_path, no_patterns):
     run = made(tmp_path / "runs", BASE, metrics=False)
     (run.path / "environment.json").unlink()
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert "No run is done, so that nothing can be concluded." in page.text
     assert "mixed, seed 0 (not finished: 0 of 3 epochs)" in page.text
     assert "do not say what machine" in page.text
@@ -492,7 +502,7 @@ def test_a_folder_of_settings_alone_is_enough(tmp_path, no_patterns):
 
 def test_no_runs_are_refused(tmp_path):
     with pytest.raises(ValueError, match="at least one run, got none"):
-        report([], tmp_path)
+        write_report([], tmp_path)
 
 
 def test_failed_runs_are_told_and_left_out(tmp_path, no_patterns):
@@ -501,13 +511,15 @@ def test_failed_runs_are_told_and_left_out(tmp_path, no_patterns):
     (gone.path / "failed.txt").write_text("NotFinite: the loss of epoch 2 is nan\n")
     done = runs[2]
     (done.path / "failed.txt").write_text("an attempt before the one that went well")
-    page = read(report([*runs, gone], tmp_path / "out"))
+    page = read(write_report([*runs, gone], tmp_path / "out"))
     assert "mixed, seed 3 (failed: NotFinite: the loss of epoch 2 is nan)" in page.text
     assert "3 of 4" in page.text
     assert "an attempt before" not in page.text
     rows = {row["label"]: row for row in cells(tmp_path / "out")}
     assert rows["mixed"]["unfinished_seeds"] == "3"
-    assert float(rows["mixed"]["test_accuracy"]) == means({"m": [score("mixed", seed) for seed in range(3)]})["m"].mean
+    assert (
+        float(rows["mixed"]["test_accuracy"]) == estimate_means({"m": [score("mixed", seed) for seed in range(3)]})["m"].mean
+    )
 
 
 @pytest.mark.parametrize(
@@ -516,7 +528,7 @@ def test_failed_runs_are_told_and_left_out(tmp_path, no_patterns):
 def test_results_that_are_none_are_told(tmp_path, no_patterns, text):
     run = made(tmp_path / "runs", BASE, metrics=False)
     (run.path / "result.json").write_text(text, encoding="latin-1")
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert "failed: its result.json has no test accuracy that is a number" in page.text
     assert str(tmp_path) not in page.text
 
@@ -530,7 +542,7 @@ def test_results_that_are_none_are_told(tmp_path, no_patterns, text):
 def test_probes_that_are_none_are_left_out(tmp_path, no_patterns, text):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
     (run.path / "probes.json").write_text(text)
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert "50.0 %" in page.text
     for name in ("resolution", "offset", "frequencies"):
         assert f"No run was probed for {name}." in page.text
@@ -542,7 +554,7 @@ def test_damaged_metrics_are_told(tmp_path, no_patterns):
     run = made(tmp_path / "runs", BASE, accuracy=0.5)
     path = run.path / "metrics.jsonl"
     path.write_text("nonsense\n" + path.read_text())
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert f"line 1 of {run.path.name}/metrics.jsonl cannot be read" in page.text
     assert "No run has metrics" in page.text
 
@@ -551,10 +563,10 @@ def test_damaged_metrics_are_told(tmp_path, no_patterns):
 def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns, missing):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
     told = {} if missing == "gone" else {"validation_accuracy": missing}
-    write(run.path / "result.json", {"test_accuracy": 0.5, "seconds": 1.0, **told})
+    write_json(run.path / "result.json", {"test_accuracy": 0.5, "seconds": 1.0, **told})
     for epoch in (1, 2):
         run.log(step=epoch, epoch=epoch, loss=1.0 / epoch, **told)
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert "50.0 %" in page.text
     assert len(page.all("svg", **{"class": "plot"})) == 3  # accuracy, loss, cost
     assert "Over the epochs, the mean loss of the steps of each. Thick" in page.text
@@ -564,13 +576,13 @@ def test_runs_without_validation_are_reported_all_the_same(tmp_path, no_patterns
 def test_metrics_without_numbers_are_no_curves(tmp_path, no_patterns):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
     run.log(step=5, epoch=1, loss=math.nan, validation_accuracy=None)
-    assert "No run has metrics: there are no learning curves." in read(report([run], tmp_path / "out")).text
+    assert "No run has metrics: there are no learning curves." in read(write_report([run], tmp_path / "out")).text
 
 
 @pytest.mark.parametrize(("probes", "told"), [(probed(0.5), True), (probed(0.5) | {"cost": []}, False)])
 def test_times_of_inference_alone_are_those_of_the_machine_as_it_was(tmp_path, no_patterns, probes, told):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False, probes=probes, seconds=None)
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert "Training, s" not in page.text
     assert ("Times are of the machine as it was" in page.text) == told
 
@@ -579,7 +591,7 @@ def test_weights_that_cannot_be_read_are_told(tmp_path):
     run = made(tmp_path / "runs", BASE, accuracy=0.5, metrics=False)
     other = made(tmp_path / "runs", replace(BASE, encoding="axial"), accuracy=0.5, metrics=False)
     (other.path / "checkpoint.safetensors").write_text("nonsense")
-    page = read(report([run, other], tmp_path / "out"))
+    page = read(write_report([run, other], tmp_path / "out"))
     assert "There is no checkpoint.safetensors of mixed." in page.text
     assert f"axial: {other.path.name}/checkpoint.safetensors cannot be read" in page.text
     assert str(tmp_path) not in page.text
@@ -592,7 +604,7 @@ def test_runs_that_were_treated_differently_are_apart(tmp_path, no_patterns):
     longer = replace(BASE, epochs=4, augment=("flip", "crop"))
     runs = many(tmp_path / "runs", metrics=False)
     other = [made(tmp_path / "runs", replace(longer, encoding="mixed"), accuracy=0.99, metrics=False)]
-    page = read(report([*other, *runs], tmp_path / "out"))
+    page = read(write_report([*other, *runs], tmp_path / "out"))
     assert "they are in 2 groups" in page.text
     assert "epochs34" in page.text  # the cells of a row
     assert "augmentnoneflip, crop" in page.text
@@ -607,14 +619,14 @@ def test_runs_that_were_treated_differently_are_apart(tmp_path, no_patterns):
 
 def test_groups_do_not_depend_on_the_order_of_runs(tmp_path):
     runs = [made(tmp_path, replace(BASE, epochs=epochs), metrics=False) for epochs in (9, 4, 7)]
-    found = [[group.settings["epochs"] for group in groups_of(order)] for order in (runs, runs[::-1], runs[1:] + runs[:1])]
+    found = [[group.settings["epochs"] for group in group_runs(order)] for order in (runs, runs[::-1], runs[1:] + runs[:1])]
     assert found == [[4, 7, 9]] * 3
 
 
 def test_where_runs_find_things_makes_no_difference(tmp_path):
     one = made(tmp_path / "a", replace(BASE, root="here", workers=0), accuracy=0.5, metrics=False)
     two = made(tmp_path / "b", replace(BASE, root="there", workers=2, seed=1), accuracy=0.7, metrics=False)
-    (group,) = groups_of([one, two])
+    (group,) = group_runs([one, two])
     assert list(group.found["mixed"]) == [0, 1]
 
 
@@ -635,38 +647,38 @@ def seeds(group):
 
 
 def test_runs_that_begin_alike_are_compared(tmp_path):
-    (group,) = groups_of(after(tmp_path))
+    (group,) = group_runs(after(tmp_path))
     assert seeds(group) == {"mixed": [0, 1], "none": [0, 1]}
     assert group.settings["start"] == "runs of the same encoding, 2 epochs of digits"
 
 
 def test_runs_that_begin_with_one_are_compared(tmp_path):
     runs = after(tmp_path, own=False)
-    (group,) = groups_of(runs)
+    (group,) = group_runs(runs)
     assert seeds(group) == {"mixed": [0, 1], "none": [0, 1]}
-    assert group.settings["start"] == runs[0].config.begins.name
+    assert group.settings["start"] == runs[0].config.start_path.name
 
 
 def test_runs_that_name_their_seed_to_begin_with_are_compared(tmp_path):
     """Also where nothing is left of what they begin with, or of one alone."""
     runs = [made(tmp_path, replace(BASE, seed=seed, start="gone/mixed-seed{seed}-0"), metrics=False) for seed in (0, 1)]
     for _ in range(2):
-        (group,) = groups_of(runs)
+        (group,) = group_runs(runs)
         assert list(group.found["mixed"]) == [0, 1]
         assert group.settings["start"] == "mixed-seed{seed}-0"
         (tmp_path / "mixed-seed0-0").mkdir(exist_ok=True)
-        write(tmp_path / "mixed-seed0-0" / "config.json", BASE.document())
+        write_json(tmp_path / "mixed-seed0-0" / "config.json", BASE.document())
 
 
 @pytest.mark.parametrize("other", [{"epochs": 5}, {"learning_rate": 0.5}], ids=str)
 def test_runs_that_begin_otherwise_are_apart(tmp_path, other):
-    one, two = groups_of([*after(tmp_path / "one")[:2], *after(tmp_path / "two", **other)])
+    one, two = group_runs([*after(tmp_path / "one")[:2], *after(tmp_path / "two", **other)])
     assert [len(one.runs), len(two.runs)] == [4, 2]
 
 
 def test_an_encoding_that_begins_twice_is_not_counted_once(tmp_path):
     """Of three encodings and seeds, once after their own run and once after another's: only the latter are apart."""
-    first, second = groups_of([*after(tmp_path, own=False)[1:], *after(tmp_path)])
+    first, second = group_runs([*after(tmp_path, own=False)[1:], *after(tmp_path)])
     assert seeds(first) == {"mixed": [0, 1], "none": [0, 1]}
     assert seeds(second) == {"mixed": [0, 1], "none": [1]}
     assert first.settings["start"] == "runs of the same encoding, 2 epochs of digits"
@@ -677,9 +689,9 @@ def test_one_run_in_two_places_begins_once(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     monkeypatch.chdir(tmp_path / "one")
     run = after(tmp_path / "one")[0]
-    copied = made(tmp_path / "two", replace(run.config, start=run.config.begins.name), accuracy=0.5, metrics=False)
+    copied = made(tmp_path / "two", replace(run.config, start=run.config.start_path.name), accuracy=0.5, metrics=False)
     assert copied.config.name == run.config.name
-    (group,) = groups_of([run, copied])
+    (group,) = group_runs([run, copied])
     assert group.twice == 1
 
 
@@ -688,7 +700,7 @@ def test_beginnings_of_beginnings_count(tmp_path):
         made(tmp_path, replace(each.config, start=str(each.path), epochs=7), metrics=False)
         for each in (*after(tmp_path), *after(tmp_path, epochs=5))
     ]
-    one, two = groups_of(runs)
+    one, two = group_runs(runs)
     assert seeds(one) == seeds(two) == {"mixed": [0, 1], "none": [0, 1]}
 
 
@@ -698,23 +710,23 @@ def test_several_encodings_to_begin_with_are_told(tmp_path):
         made(tmp_path, replace(one.config, start=other.config.start), metrics=False)
         for one, other in ((none, mixed), (mixed, none))
     ]
-    (group,) = groups_of(swapped)
+    (group,) = group_runs(swapped)
     assert group.settings["start"] == "runs of several encodings, 2 epochs of digits"
 
 
 def test_what_a_run_begins_with_is_found_beside_it(tmp_path):
     runs = after(tmp_path / "before")
     (tmp_path / "before").rename(tmp_path / "moved")
-    (group,) = groups_of([Run.at(tmp_path / "moved" / run.path.name) for run in runs])
+    (group,) = group_runs([RunFolder.at(tmp_path / "moved" / run.path.name) for run in runs])
     assert len(group.runs) == 4
 
 
 def test_what_a_run_begins_with_is_named_if_it_is_gone(tmp_path):
     runs = after(tmp_path)[:2]
-    names = {run.config.begins.name for run in runs}
+    names = {run.config.start_path.name for run in runs}
     for name in names:
         (tmp_path / name / "config.json").unlink()
-    assert {group.settings["start"] for group in groups_of(runs)} == names
+    assert {group.settings["start"] for group in group_runs(runs)} == names
 
 
 @pytest.mark.parametrize("text", ["[]", "{", None], ids=["no-object", "cut", "a-name-that-is-too-long"])
@@ -723,14 +735,14 @@ def test_what_a_run_begins_with_may_be_damaged(tmp_path, text):
     if text:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    (group,) = groups_of([made(tmp_path, replace(BASE, start=name), metrics=False)])
+    (group,) = group_runs([made(tmp_path, replace(BASE, start=name), metrics=False)])
     assert group.settings["start"] == name
 
 
 def test_a_run_that_begins_with_itself_is_told(tmp_path):
     run = made(tmp_path, BASE, metrics=False)
-    write(run.path / "config.json", replace(BASE, start=str(run.path)).document())
-    (group,) = groups_of([Run.at(run.path)])
+    write_json(run.path / "config.json", replace(BASE, start=str(run.path)).document())
+    (group,) = group_runs([RunFolder.at(run.path)])
     assert group.settings["start"] == run.path.name
 
 
@@ -738,16 +750,16 @@ def test_runs_given_twice_count_once(tmp_path):
     undone = made(tmp_path / "a", BASE, metrics=False)
     done = made(tmp_path / "b", BASE, accuracy=0.5, metrics=False)
     for runs in ([undone, done], [done, undone], [done, undone, done]):
-        (group,) = groups_of(runs)
+        (group,) = group_runs(runs)
         assert group.scores() == {"mixed": {0: 0.5}}
         assert group.twice == len(runs) - 1
 
 
 def test_machines_that_differ_are_told(tmp_path, no_patterns):
     runs = many(tmp_path / "runs", seeds=(0,), metrics=False)
-    write(runs[0].path / "environment.json", {"machine": {"device": "H100"}, "versions": {"torch": "9.8"}})
+    write_json(runs[0].path / "environment.json", {"machine": {"device": "H100"}, "versions": {"torch": "9.8"}})
     (runs[1].path / "environment.json").write_text('{"machine": 3}')
-    page = read(report(runs, tmp_path / "out"))
+    page = read(write_report(runs, tmp_path / "out"))
     assert "did not all run on the same machine" in page.text
     assert "H100, torch 9.8" in page.text
 
@@ -765,8 +777,8 @@ def test_words_from_files_stay_words(tmp_path, squares):
     ]
     gone = made(tmp_path / "runs", replace(BASE, options=options, data=NASTY, seed=2), metrics=False)
     (gone.path / "failed.txt").write_text(NASTY)
-    write(gone.path / "environment.json", {"machine": {"device": NASTY}, "versions": {"torch": NASTY}})
-    path = report([*runs, gone], tmp_path / "out", question=NASTY, baseline=NASTY)
+    write_json(gone.path / "environment.json", {"machine": {"device": NASTY}, "versions": {"torch": NASTY}})
+    path = write_report([*runs, gone], tmp_path / "out", question=NASTY, baseline=NASTY)
     text, page = path.read_text(), read(path)
     assert "<script" not in text.lower()
     assert "<!--" not in text
@@ -779,14 +791,14 @@ def test_words_from_files_stay_words(tmp_path, squares):
 
 def test_words_are_not_formulas(tmp_path, no_patterns):
     run = made(tmp_path / "runs", replace(BASE, options={"variant": "$x_1$"}), accuracy=0.5, metrics=False)
-    text = report([run], tmp_path / "out").read_text()
+    text = write_report([run], tmp_path / "out").read_text()
     assert re.search(r"<text[^>]*>mixed:variant=\$x_1\$</text>", text)
 
 
 def test_long_labels_are_shortened_in_figures_alone(tmp_path, no_patterns):
     long = "w" * 300
     run = made(tmp_path / "runs", replace(BASE, options={"variant": long}), accuracy=0.5)
-    page = read(report([run], tmp_path / "out"))
+    page = read(write_report([run], tmp_path / "out"))
     assert f"mixed:variant={long}" in page.text
     assert "mixed:variant=wwwwwwwww…" in page.text
 
@@ -799,7 +811,7 @@ def obeyed(line):
     ropewalk, train, said, *words = shlex.split(line)
     assert (ropewalk, train, words[0], words[-2]) == ("ropewalk", "train", "--recipe", "--seed")
     assert words[2] == "--set" or len(words) == 4
-    chosen, base = entry(said), settings(words[1], words[3:-2])
+    chosen, base = parse_encoding(said), parse_settings(words[1], words[3:-2])
     return replace(base, encoding=chosen.encoding, options=chosen.options, seed=int(words[-1]))
 
 
@@ -827,9 +839,9 @@ def test_lines_printed_train_the_same_runs(whole):
 )
 def test_a_line_says_all_settings_with_the_recipe_that_needs_the_fewest(recipe, changes):
     config = replace(RECIPES[recipe], **changes)
-    line = command(config)
+    line = format_train_command(config)
     assert obeyed(line).name == config.name
-    words = len(set(changes) - {"encoding", "options", "seed", *ELSEWHERE})
+    words = len(set(changes) - {"encoding", "options", "seed", *UNHASHED_FIELDS})
     assert f"--recipe {recipe} " in line
     assert len(shlex.split(line)) == 7 + words + (words > 0)
 
@@ -837,8 +849,8 @@ def test_a_line_says_all_settings_with_the_recipe_that_needs_the_fewest(recipe, 
 @pytest.mark.parametrize("changes", [{"encoding": "nope"}, {"options": {"variant": "a,b=c"}}, {"options": {"a-b": 1}}])
 def test_what_a_shell_cannot_say_is_said_in_python(changes):
     configs = [replace(BASE, **changes, seed=seed) for seed in range(2)]
-    assert command(configs[0]) is None
-    lines = [line for line in again(configs) if line.startswith("train(")]
+    assert format_train_command(configs[0]) is None
+    lines = [line for line in format_reproduction(configs) if line.startswith("train(")]
     found = [eval(line, {"train": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
     assert [config.name for config in found] == [config.name for config in configs]
 
@@ -847,7 +859,7 @@ def test_the_same_folders_give_the_same_bytes(tmp_path, squares):
     runs = [
         run for run in many(tmp_path / "runs", seeds=(0, 1), probes=probed(0.4)) if run.config.encoding in ("none", "mixed")
     ]
-    first, second = report(runs, tmp_path / "a"), report(runs[::-1], tmp_path / "b")
+    first, second = write_report(runs, tmp_path / "a"), write_report(runs[::-1], tmp_path / "b")
     for path in [first, *(tmp_path / "a" / "figures").iterdir(), tmp_path / "a" / "report.csv"]:
         assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
     assert second.name == "report.html"
@@ -869,22 +881,22 @@ def contrast(one, other):
 
 
 def test_colours_can_be_seen_in_both_themes():
-    for light, dark in (*PALETTE, PLAIN):
-        assert contrast(light, LIGHT.paper) >= 3
-        assert contrast(dark, DARK.paper) >= 3
-    assert len({pair for pair in (*PALETTE, PLAIN)}) == len(PALETTE) + 1
+    for light, dark in (*ENCODING_PALETTE, BASELINE_COLORS):
+        assert contrast(light, LIGHT_THEME.paper) >= 3
+        assert contrast(dark, DARK_THEME.paper) >= 3
+    assert len({pair for pair in (*ENCODING_PALETTE, BASELINE_COLORS)}) == len(ENCODING_PALETTE) + 1
 
 
 def test_styles_are_stable_and_differ():
     labels = [f"e{i}" for i in range(20)]
-    styles = styles_of([*labels, "none"], "none")
-    assert styles == styles_of(["none", *labels[::-1]], "none")
+    styles = assign_styles([*labels, "none"], "none")
+    assert styles == assign_styles(["none", *labels[::-1]], "none")
     assert len({(style.colour, style.mark, style.dash) for style in styles.values()}) == 21
-    assert styles["none"].colour == PLAIN[0]
+    assert styles["none"].colour == BASELINE_COLORS[0]
     assert len({styles[label].mark for label in sorted(labels)[:5]}) == 5
 
 
 def test_words_of_estimates():
-    assert percent(Estimate(0.675, 0.084, 3)) == "67.5 ± 8.4 %"
-    assert points(Estimate(-0.1, None, 1)) == "−10.0"
-    assert points(None) == percent(None) == "–"
+    assert format_accuracy(MeanEstimate(0.675, 0.084, 3)) == "67.5 ± 8.4 %"
+    assert format_accuracy_difference(MeanEstimate(-0.1, None, 1)) == "−10.0"
+    assert format_accuracy_difference(None) == format_accuracy(None) == "–"

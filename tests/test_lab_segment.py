@@ -11,23 +11,22 @@ from PIL import Image
 
 import maps
 from killing import SERVER, killed_after
-from ropewalk.lab import starting, store
-from ropewalk.lab.building import model_of
-from ropewalk.lab.choose import Refusal
-from ropewalk.lab.compare import as_csv, compare, table
-from ropewalk.lab.comparing.checks import check
-from ropewalk.lab.comparing.plan import plan
+from ropewalk.lab.compare.plan import plan_comparison
+from ropewalk.lab.compare.preflight import check_comparison
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Batch
-from ropewalk.lab.dense.base import resolution_of
-from ropewalk.lab.dense.levels import Halves, Levels, resized
-from ropewalk.lab.dense.overlap import confusion, iou, mean_iou, pixel_accuracy
-from ropewalk.lab.dense.segmenter import Segmenter
+from ropewalk.lab.data.base import ImageBatch
+from ropewalk.lab.errors import CommandError, DamagedFileError
+from ropewalk.lab.init_from import find_encoding_prefix
+from ropewalk.lab.model_building import build_model
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.store import Run
-from ropewalk.lab.tasks import task_of
-from ropewalk.lab.tasks.segment import loss_of
-from ropewalk.lab.train import train
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks import build_task
+from ropewalk.lab.tasks.segment import class_iou, count_confusion, mean_iou, pixel_accuracy, segmentation_loss
+from ropewalk.lab.train import train_run
+from ropewalk.lab.vision_heads.backbone import choose_resolution
+from ropewalk.lab.vision_heads.segmenter import HalvingPool, MultiscaleHead, ViTSegmenter, resize_like
 from ropewalk.models import ViT
 
 SMALL = Config(
@@ -68,17 +67,17 @@ def test_overlap_is_that_of_sets_of_pixels():
     truth = torch.randint(0, 3, (2, 7, 10), generator=draw)[:, ::2, 1::3]
     answer = torch.randint(0, 4, (2, 10, 7), generator=draw).mT[:, ::2, 1::3]
     truth[0, 0] = 255
-    counts = confusion(truth, answer, 5)
+    counts = count_confusion(truth, answer, 5)
     wanted = slowly(truth.numpy(), answer.numpy(), 5)
     assert (mean_iou(counts), pixel_accuracy(counts)) == pytest.approx(wanted, rel=1e-12)
-    assert iou(counts)[3:].isnan().all()
+    assert class_iou(counts)[3:].isnan().all()
     assert counts.sum() == (truth != 255).sum()
-    parts = [confusion(one, other, 5) for one, other in zip(truth, answer, strict=True)]
+    parts = [count_confusion(one, other, 5) for one, other in zip(truth, answer, strict=True)]
     assert torch.equal(sum(parts), counts)
 
 
 def test_overlap_of_nothing_is_nothing():
-    counts = confusion(torch.full((3, 5), 255), torch.zeros(3, 5, dtype=torch.int64), 2)
+    counts = count_confusion(torch.full((3, 5), 255), torch.zeros(3, 5, dtype=torch.int64), 2)
     assert counts.tolist() == [[0, 0], [0, 0]]
 
 
@@ -88,7 +87,7 @@ def test_overlap_of_nothing_is_nothing():
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 @pytest.mark.parametrize("sides", [(24, 40), (40, 16), (8, 8)])
 def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
-    model = model_of(replace(SMALL, head=head), **SHAPE).eval()
+    model = build_model(replace(SMALL, head=head), **SHAPE).eval()
     images = torch.randn(2, 3, *sides)
     assert model(images).shape == (2, 3, *sides)
     assert model(images, size=(11, 23)).shape == (2, 3, 11, 23)
@@ -97,7 +96,7 @@ def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
 
 def test_logits_stand_where_their_patches_stand(monkeypatch):
     """A map of the middles of its patches, interpolated, is the middle of each pixel, but at the rim."""
-    model = model_of(SMALL, **SHAPE).eval()
+    model = build_model(SMALL, **SHAPE).eval()
     rows, columns = (torch.arange(n) * 8.0 + 4 for n in (3, 5))
     middles = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
     monkeypatch.setattr(model.backbone, "maps", lambda *given, **how: middles[None])
@@ -114,9 +113,9 @@ def test_logits_stand_where_their_patches_stand(monkeypatch):
 def test_levels_of_a_pyramid_stay_in_place():
     """What is mirrored stays mirrored, whatever the sizes: a level that is shifted would not."""
     x = torch.randn(1, 6, 3, 5, dtype=torch.float64)
-    torch.testing.assert_close(Halves()(x.flip(-1, -2)), Halves()(x).flip(-1, -2))
-    assert Halves()(x).shape == (1, 6, 2, 3)
-    pyramid = Levels(6, 2, channels=4).double()
+    torch.testing.assert_close(HalvingPool()(x.flip(-1, -2)), HalvingPool()(x).flip(-1, -2))
+    assert HalvingPool()(x).shape == (1, 6, 2, 3)
+    pyramid = MultiscaleHead(6, 2, channels=4).double()
     for module in pyramid.modules():
         if isinstance(module, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
             module.weight.data = (module.weight.data + module.weight.data.flip(-1, -2)) / 2
@@ -125,17 +124,17 @@ def test_levels_of_a_pyramid_stay_in_place():
     torch.testing.assert_close(pyramid(x.flip(-1, -2)).flip(-1, -2), found)
     middles = ((torch.arange(5.0) + 0.5) / 5).expand(1, 1, 3, 5)
     wanted = ((torch.arange(20.0) + 0.5) / 20)[2:-2]
-    torch.testing.assert_close(resized(middles, found)[0, 0, :, 2:-2], wanted.expand(12, 16))
+    torch.testing.assert_close(resize_like(middles, found)[0, 0, :, 2:-2], wanted.expand(12, 16))
 
 
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 def test_models_begin_alike_whatever_their_encoding(head):
-    one, two = (model_of(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
+    one, two = (build_model(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
     mine, theirs = one.state_dict(), two.state_dict()
-    own = starting.prefix(one)
+    own = find_encoding_prefix(one)
     assert own == "backbone.encoding."
     assert all(torch.equal(mine[name], theirs[name]) for name in mine if not name.startswith(own))
-    other = model_of(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
+    other = build_model(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
     changed = {name for name in mine if not torch.equal(mine[name], other[name])}
     assert {"head.weight", "head.last.weight"} & changed
     assert not any(name.startswith("backbone.head") for name in mine)
@@ -144,8 +143,8 @@ def test_models_begin_alike_whatever_their_encoding(head):
 
 
 def test_the_backbone_is_that_of_a_run_on_classes():
-    plain = model_of(replace(SMALL, task=None), **SHAPE)
-    model = model_of(SMALL, **SHAPE)
+    plain = build_model(replace(SMALL, task=None), **SHAPE)
+    model = build_model(SMALL, **SHAPE)
     mine, theirs = model.backbone.state_dict(), plain.state_dict()
     assert theirs.keys() - mine.keys() == {"head.weight", "head.bias"}
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -155,9 +154,9 @@ def test_the_backbone_is_that_of_a_run_on_classes():
     "name", ["none", "mixed", "axial", "liere", "sincos", "alibi", "dinov3", "learned-ape", "swin-bias"]
 )
 def test_images_larger_than_those_of_training_are_looked_at(name):
-    model = model_of(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
+    model = build_model(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
     wanted = "rescale" if name in ("learned-ape", "swin-bias") else "extrapolate"
-    assert resolution_of(model.encoding) == model.resolution == wanted
+    assert choose_resolution(model.encoding) == model.resolution == wanted
     x = torch.randn(1, 3, 48, 80)
     assert model(x).isfinite().all()
     torch.testing.assert_close(model(x[..., :24, :40]), model(x[..., :24, :40], resolution="extrapolate"))
@@ -165,7 +164,7 @@ def test_images_larger_than_those_of_training_are_looked_at(name):
 
 def test_volumes_have_no_maps():
     with pytest.raises(ValueError, match="which have two axes, got a backbone of 3"):
-        Segmenter(ViT("tiny", size=(4, 8, 8), patch=4, depth=1), 2)
+        ViTSegmenter(ViT("tiny", size=(4, 8, 8), patch=4, depth=1), 2)
 
 
 # The task
@@ -201,7 +200,7 @@ def by_hand(task, split, short=24, patch=8):
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_scores_are_those_of_all_pixels_of_the_files(scenes, split):
-    task, process = task_of(small(scenes), "cpu"), Process()
+    task, process = build_task(small(scenes), "cpu"), Process()
     torch.nn.init.normal_(task.model.head.weight, std=0.5)  # so that all classes are answered
     found = task.scores(task.model, split, process)
     with torch.no_grad():
@@ -220,7 +219,7 @@ def test_scores_are_those_of_all_pixels_of_the_files(scenes, split):
 
 def test_two_processes_count_what_one_counts(scenes):
     """Five images: the last share of the second process is empty."""
-    task, one, both = task_of(small(scenes), "cpu"), Process(), [Process(rank, 2) for rank in range(2)]
+    task, one, both = build_task(small(scenes), "cpu"), Process(), [Process(rank, 2) for rank in range(2)]
     for process in (one, *both):
         task.scores(task.model, "validation", process)
     assert torch.equal(one.given[0], both[0].given[0] + both[1].given[0])
@@ -236,7 +235,7 @@ def test_processes_need_not_keep_step(scenes):
             super().__init__()
             self.module = module
 
-    task = task_of(small(scenes), "cpu")
+    task = build_task(small(scenes), "cpu")
     wrapped = Wrapped(task.model)  # it has no forward
     assert task.scores(wrapped, "validation", Process()) == task.scores(task.model, "validation", Process())
     assert task.picture(wrapped) == task.picture(task.model)
@@ -251,14 +250,14 @@ def test_the_loss_is_the_mean_over_images_of_what_is_known_of_them():
         logs = one.log_softmax(0).movedim(0, -1)
         own = [-logs[place][numbers[place]] for place in np.ndindex(3, 5) if numbers[place] != 255]
         each.append(sum(own) / len(own) if own else 0.0)
-    assert loss_of(logits, truth, 0.0).item() == pytest.approx(float(sum(each)) / 4, rel=1e-5)
-    halves = torch.stack([loss_of(logits[:2], truth[:2], 0.1), loss_of(logits[2:], truth[2:], 0.1)])
-    torch.testing.assert_close(halves.mean(), loss_of(logits, truth, 0.1))
-    assert loss_of(logits[3:], truth[3:], 0.1) == 0
+    assert segmentation_loss(logits, truth, 0.0).item() == pytest.approx(float(sum(each)) / 4, rel=1e-5)
+    halves = torch.stack([segmentation_loss(logits[:2], truth[:2], 0.1), segmentation_loss(logits[2:], truth[2:], 0.1)])
+    torch.testing.assert_close(halves.mean(), segmentation_loss(logits, truth, 0.1))
+    assert segmentation_loss(logits[3:], truth[3:], 0.1) == 0
 
 
 def test_training_is_compiled_and_evaluation_of_many_sizes_is_not(scenes):
-    task, seen = task_of(small(scenes, ema=None), "cpu"), []
+    task, seen = build_task(small(scenes, ema=None), "cpu"), []
 
     def compiled(*given, **options):
         seen.append(given[0].shape)
@@ -274,8 +273,10 @@ def test_training_is_compiled_and_evaluation_of_many_sizes_is_not(scenes):
 
 
 def test_positions_may_be_moved_and_colours_changed(scenes):
-    plain, moved = (task_of(small(scenes, **more), "cpu") for more in ({}, {"perturb": 1.0, "augment": ("jitter",)}))
-    batch = Batch(torch.randint(0, 256, (4, 3, 24, 40), dtype=torch.uint8), torch.zeros(4, 24, 40).long(), torch.arange(4))
+    plain, moved = (build_task(small(scenes, **more), "cpu") for more in ({}, {"perturb": 1.0, "augment": ("jitter",)}))
+    batch = ImageBatch(
+        torch.randint(0, 256, (4, 3, 24, 40), dtype=torch.uint8), torch.zeros(4, 24, 40).long(), torch.arange(4)
+    )
     losses = [task.loss(task.model, batch, epoch=0, step=0, rank=0) for task in (plain, moved)]
     assert losses[0] != losses[1]
     assert losses[1] == moved.loss(moved.model, batch, epoch=0, step=0, rank=0)
@@ -287,11 +288,11 @@ def test_positions_may_be_moved_and_colours_changed(scenes):
 @pytest.fixture(scope="module")
 def whole(scenes, tmp_path_factory):
     """A run that nobody disturbed."""
-    return train(small(scenes), tmp_path_factory.mktemp("whole"))
+    return train_run(small(scenes), tmp_path_factory.mktemp("whole"))
 
 
 def test_it_learns(scenes, tmp_path):
-    run = train(small(scenes, epochs=40, batch=12, ema=None, every=40, patch=4, augment=("flip",)), tmp_path)
+    run = train_run(small(scenes, epochs=40, batch=12, ema=None, every=40, patch=4, augment=("flip",)), tmp_path)
     result = run.result()
     assert result["test_iou"] > 0.7
     assert result["test_pixel_accuracy"] > 0.85
@@ -303,8 +304,8 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert Run(tmp_path, whole.config).load()[1]["epoch"] in (1, 2)
-    after = train(whole.config, tmp_path)
+    assert RunFolder(tmp_path, whole.config).load()[1]["epoch"] in (1, 2)
+    after = train_run(whole.config, tmp_path)
     strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
     assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
     mine, theirs = after.load()[0], whole.load()[0]
@@ -315,16 +316,16 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(scenes, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.dense.painting.painted", lambda *given: 1 / 0)
+    monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_segmentations", lambda *given: 1 / 0)
     with pytest.warns(UserWarning, match=r"the result is kept, but predictions\.png could not be drawn: division by zero"):
-        run = train(small(scenes, epochs=1), tmp_path)
+        run = train_run(small(scenes, epochs=1), tmp_path)
     assert run.result()["test_iou"] > 0
     assert not (run.path / "predictions.png").exists()
 
 
 def test_a_run_begins_with_the_weights_of_another(scenes, whole, tmp_path):
     config = small(scenes, start=str(whole.path), learning_rate=1e-30, ema=None, epochs=1)
-    own, given = train(config, tmp_path).judged()[0], whole.judged()[0]
+    own, given = train_run(config, tmp_path).judged()[0], whole.judged()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
 
@@ -336,17 +337,17 @@ def test_other_maps_under_the_same_name_are_noticed(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(small(path), tmp_path, watch=stop)
+        train_run(small(path), tmp_path, watch=stop)
     maps.save(path / "maps" / "train" / "00.png", np.zeros((37, 53), dtype=np.uint8))
-    with pytest.raises(store.Damaged, match="begun with other data under this name"):
-        train(small(path), tmp_path)
+    with pytest.raises(DamagedFileError, match="begun with other data under this name"):
+        train_run(small(path), tmp_path)
 
 
 def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
-    comparison = compare(["learned-ape"], small(scenes, epochs=1, ema=None), tmp_path, seeds=[0], baseline="mixed")
-    rows = table(comparison)
+    comparison = compare_encodings(["learned-ape"], small(scenes, epochs=1, ema=None), tmp_path, seeds=[0], baseline="mixed")
+    rows = tabulate_comparison(comparison)
     assert [row.label for row in rows] == ["mixed", "learned-ape"]
-    assert as_csv(rows).startswith("label,seeds,planned,test_iou,test_iou_half")
+    assert format_comparison_csv(rows).startswith("label,seeds,planned,test_iou,test_iou_half")
     assert all(0 < row.score.mean < 1 for row in rows)
 
 
@@ -372,23 +373,23 @@ def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is(scenes, tmp_path, settings, words):
     config = small(scenes, **settings)
-    with pytest.raises(Refusal, match=words):
-        compare([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding)
+    with pytest.raises(CommandError, match=words):
+        compare_encodings([config.encoding], config, tmp_path, seeds=[0], baseline=config.encoding)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_batches_may_be_odd(scenes, tmp_path):
     config = small(scenes, batch=3)
-    check(plan(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
-    task = task_of(config, "cpu")
+    check_comparison(plan_comparison(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
+    task = build_task(config, "cpu")
     assert [len(some.images) for some in task.batches(0, 0, 1)] == [3] * task.steps
 
 
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
     path = maps.folder(tmp_path / "scenes", {"train": 5, "val": 2, "test": 2})
     maps.save(path / "maps" / "test" / "01.png", np.zeros((5, 5), dtype=np.uint8))
-    with pytest.raises(Refusal, match=r"must have one size, got 41 × 64 and 5 × 5 pixels of .*test/01\.jpg"):
-        compare(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
+    with pytest.raises(CommandError, match=r"must have one size, got 41 × 64 and 5 × 5 pixels of .*test/01\.jpg"):
+        compare_encodings(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
     assert not (tmp_path / "runs").exists()
 
 
@@ -400,21 +401,21 @@ def test_test_maps_are_read_before_anything_is_trained(tmp_path, names):
     file = path / "maps" / "test" / "01.png"
     whole = file.read_bytes()
     maps.save(file, np.full((64, 41), 3, dtype=np.uint8))
-    with pytest.raises(Refusal, match=r"test/01\.png must have class numbers from 0 to 2, or 255, got 3"):
-        compare(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
+    with pytest.raises(CommandError, match=r"test/01\.png must have class numbers from 0 to 2, or 255, got 3"):
+        compare_encodings(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
     file.write_bytes(whole[:-30])
-    with pytest.raises(Refusal, match=r"test/01\.png cannot be read as an image"):
-        compare(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
+    with pytest.raises(CommandError, match=r"test/01\.png cannot be read as an image"):
+        compare_encodings(["mixed"], small(path), tmp_path / "runs", seeds=[0], baseline="mixed")
     assert not (tmp_path / "runs").exists()
 
 
 def test_without_what_validates_there_is_no_run(tmp_path):
     path = maps.folder(tmp_path / "scenes", {"train": 5, "val": 2})
     with pytest.raises(ValueError, match="a run needs a validation set, got none"):
-        task_of(small(path, validation=0.0), "cpu")
+        build_task(small(path, validation=0.0), "cpu")
     maps.save(path / "maps" / "val" / "00.png", np.full((37, 53), 255, dtype=np.uint8))
     maps.save(path / "maps" / "val" / "01.png", np.full((64, 41), 255, dtype=np.uint8))
-    task = task_of(small(path, validation=0.2), "cpu")
+    task = build_task(small(path, validation=0.2), "cpu")
     with pytest.raises(ValueError, match="maps of test must have pixels that are not 255, got none"):
         task.scores(task.model, "test", Process())
 
@@ -436,7 +437,7 @@ def test_no_padding_is_attended(scenes, monkeypatch):
         return look(self, images, *given, **how)
 
     monkeypatch.setattr(ViT, "maps", spied)
-    task = task_of(small(scenes), "cpu")
+    task = build_task(small(scenes), "cpu")
     for batch in task.batches(0, 0, 1):
         task.loss(task.model, batch, epoch=0, step=0, rank=0)
     task.scores(task.model, "validation", Process())

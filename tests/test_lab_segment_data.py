@@ -6,16 +6,16 @@ import torch
 from PIL import Image
 
 import maps
-from ropewalk.lab.data import epoch_order
-from ropewalk.lab.data.maps import Maps
-from ropewalk.lab.data.sight import View, looked_at
+from ropewalk.lab.data.sampling import epoch_order
+from ropewalk.lab.data.segmentation import SegmentationData
+from ropewalk.lab.data.views import ViewOptions, evaluation_size
 
-RANDOM = View(crop=True, flip=True)
+RANDOM = ViewOptions(crop=True, flip=True)
 
 
 def opened(path, **given):
     known = {"size": (24, 40), "patch": 8, "seed": 0, "validation": 0.2, "fraction": 1.0, "workers": 0}
-    return Maps(path, **{**known, **given})
+    return SegmentationData(path, **{**known, **given})
 
 
 def array(path):
@@ -238,7 +238,7 @@ def test_a_view_follows_from_seed_epoch_and_sample(ramps):
     ],
 )
 def test_whole_images_keep_their_shape_and_fill_patches(sides, wanted):
-    assert looked_at(sides, (24, 40), 8) == wanted
+    assert evaluation_size(sides, (24, 40), 8) == wanted
 
 
 def test_whole_images_come_alone_with_their_maps_as_they_are(ramps):

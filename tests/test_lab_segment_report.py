@@ -12,15 +12,17 @@ from PIL import Image
 import maps
 from ropewalk import cli
 from ropewalk.lab.config import Config
-from ropewalk.lab.dense.painting import GREY, Example, colours, painted
-from ropewalk.lab.folded import fold_run
-from ropewalk.lab.probes import patterns, probe, restored
+from ropewalk.lab.fold_run import fold_run
+from ropewalk.lab.probes import probe_run
+from ropewalk.lab.probes.attention import measure_attention_weights
+from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.report import report
-from ropewalk.lab.report.commands import command
-from ropewalk.lab.report.settings import applies
-from ropewalk.lab.store import Run
-from ropewalk.lab.train import train
+from ropewalk.lab.report import write_report
+from ropewalk.lab.report.reproduce import format_train_command
+from ropewalk.lab.report.sections import setting_applies
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.train import train_run
+from ropewalk.lab.vision_heads.draw_predictions import _GRAY_LEVEL, SegmentationExample, class_colors, draw_segmentations
 
 SETTINGS = [
     "size=24,40", "patch=8", "width=24", "depth=1", "heads=2", "ratio=2.0", "epochs=2", "batch=4", "warmup=0.5", "workers=0",
@@ -41,7 +43,7 @@ def compared(tmp_path_factory):
 
 
 def runs_of(compared):
-    return [Run.at(path.parent) for path in sorted((compared / "runs").glob("*/config.json"))]
+    return [RunFolder.at(path.parent) for path in sorted((compared / "runs").glob("*/config.json"))]
 
 
 def test_a_report_has_mean_iou_pixel_accuracy_and_pictures(compared):
@@ -68,14 +70,14 @@ def test_a_report_has_mean_iou_pixel_accuracy_and_pictures(compared):
 
 
 def test_a_report_without_a_picture_says_so(compared, tmp_path):
-    run = train(replace(runs_of(compared)[0].config, seed=7), tmp_path / "runs")
+    run = train_run(replace(runs_of(compared)[0].config, seed=7), tmp_path / "runs")
     (run.path / "predictions.png").write_bytes(b"no picture")
-    page = report([run], tmp_path / "out").read_text()
+    page = write_report([run], tmp_path / "out").read_text()
     assert "No run that is done has a picture of what it found." in page
     assert "cannot identify image file" in page
     assert str(tmp_path) not in page
     (run.path / "predictions.png").unlink()
-    assert "No run that is done has a picture" in report([run], tmp_path / "out").read_text()
+    assert "No run that is done has a picture" in write_report([run], tmp_path / "out").read_text()
 
 
 def test_runs_were_probed_for_what_there_is(compared):
@@ -93,11 +95,11 @@ def test_runs_were_probed_for_what_there_is(compared):
 def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
     run = runs_of(compared)[0]
     with pytest.raises(ValueError, match=r"resolution is a probe of .* the task segment, which have reached, cost"):
-        probe(run, ["resolution"])
+        probe_run(run, ["resolution"])
     with pytest.raises(ValueError, match=r"no probe is named 'resolutions'.*there are reached, cost"):
-        probe(run, ["resolutions"])
+        probe_run(run, ["resolutions"])
     with pytest.raises(ValueError, match=r"attention patterns are of runs without a task, and .* has the task segment"):
-        patterns(run, [0])
+        measure_attention_weights(run, [0])
     with pytest.raises(ValueError, match=r"only a run that finds one class is folded to a file; .* has the task segment"):
         fold_run(run)
     assert cli.main(["evaluate", str(run.path), "--probes", "shuffle"]) != 0
@@ -106,7 +108,7 @@ def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
 
 def test_an_encoding_that_was_trained_on_maps_can_be_looked_at(compared, capsys):
     run = next(run for run in runs_of(compared) if run.config.encoding == "mixed")
-    model = restored(run)
+    model = load_image_model(run)
     assert model.encoding.name == "mixed"
     assert not model.training
     assert cli.main(["theory", str(run.path)]) == 0
@@ -115,16 +117,16 @@ def test_an_encoding_that_was_trained_on_maps_can_be_looked_at(compared, capsys)
 
 def test_settings_of_classes_are_not_said_of_maps(compared):
     shared = runs_of(compared)[0].config.document()
-    assert not any(applies(name, shared) for name in ("loss", "mixup", "cutmix"))
-    assert all(applies(name, shared) for name in ("smoothing", "strength", "perturb", "task"))
-    assert applies("mixup", shared | {"task": None})
+    assert not any(setting_applies(name, shared) for name in ("loss", "mixup", "cutmix"))
+    assert all(setting_applies(name, shared) for name in ("smoothing", "strength", "perturb", "task"))
+    assert setting_applies("mixup", shared | {"task": None})
 
 
 def test_a_line_trains_a_run_again(compared):
     config = runs_of(compared)[0].config
-    assert "task=segment" in command(config)
+    assert "task=segment" in format_train_command(config)
     own = replace(RECIPES["penn-fudan-maps"], head="pyramid", seed=3)
-    assert command(own) == "ropewalk train mixed --recipe penn-fudan-maps --set head=pyramid --seed 3"
+    assert format_train_command(own) == "ropewalk train mixed --recipe penn-fudan-maps --set head=pyramid --seed 3"
 
 
 # Pictures
@@ -135,7 +137,9 @@ def test_a_picture_has_the_image_the_truth_and_the_answer():
     truth, answer = np.zeros((2, 30, 50), dtype=np.int64)
     truth[:, 25:], answer[15:] = 1, 1
     truth[0] = 255
-    with Image.open(io.BytesIO(painted([Example(image, truth, answer)] * 2, ["ground", "thing"]))) as picture:
+    with Image.open(
+        io.BytesIO(draw_segmentations([SegmentationExample(image, truth, answer)] * 2, ["ground", "thing"]))
+    ) as picture:
         pixels = np.array(picture.convert("RGB")).astype(int)
     red = (pixels[..., 0] - pixels[..., 2] > 60) & (pixels[..., 1] == pixels[..., 2])
     rows, columns = np.nonzero(red[: int(0.45 * len(red))])  # the upper example; below are the lower one and the legend
@@ -149,8 +153,8 @@ def test_a_picture_has_the_image_the_truth_and_the_answer():
 def test_colours_are_those_of_pascal_voc():
     wanted = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128)}
     for number, colour in wanted.items():
-        assert tuple(colours(np.array(number))) == colour
-    assert tuple(colours(np.array(255))) == (GREY,) * 3
+        assert tuple(class_colors(np.array(number))) == colour
+    assert tuple(class_colors(np.array(255))) == (_GRAY_LEVEL,) * 3
 
 
 def test_settings_of_other_runs_name_them_as_before():

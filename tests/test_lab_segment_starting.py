@@ -10,16 +10,16 @@ import maps
 from ropewalk import cli
 from ropewalk.encodings import REGISTRY
 from ropewalk.encodings.axial import Axial
-from ropewalk.lab.comparing.checks import check
-from ropewalk.lab.comparing.plan import plan
+from ropewalk.lab.compare.plan import plan_comparison
+from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.dense.origin import Origin, origin_of
-from ropewalk.lab.dense.segmenter import segmenter_of
-from ropewalk.lab.probes import probe, restored
-from ropewalk.lab.starting import begin
-from ropewalk.lab.store import Run
-from ropewalk.lab.tasks import task_of
-from ropewalk.lab.train import train
+from ropewalk.lab.init_from import initialize_from_run, load_origin
+from ropewalk.lab.model_building import BackboneOrigin, build_segmenter
+from ropewalk.lab.probes import probe_run
+from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks import build_task
+from ropewalk.lab.train import train_run
 from scenes import paint_colours
 
 VIT = {"patch": 8, "width": 24, "depth": 2, "heads": 2, "workers": 0, "warmup": 0.0}
@@ -53,7 +53,7 @@ def classes(tmp_path_factory):
 
     def trained(name, **more):
         config = Config(encoding=name, data=data, epochs=1, batch=20, augment=(), seed=3, **VIT)
-        return train(replace(config, **more), folder)
+        return train_run(replace(config, **more), folder)
 
     return trained
 
@@ -67,8 +67,8 @@ def settings(boxes, first, **more):
 
 def begun(config):
     """The task of a run as its first step finds it."""
-    task = task_of(config, "cpu")
-    begin(task.model, Run.at(config.begins))
+    task = build_task(config, "cpu")
+    initialize_from_run(task.model, RunFolder.at(config.start_path))
     task.model.eval()
     return task
 
@@ -86,9 +86,9 @@ def test_its_maps_are_those_of_the_run_it_goes_on_from(boxes, classes, name, opt
     task, facts = begun(settings(boxes, first)), first.judged()[1]["data"]
     mean, std = (torch.tensor(facts[each]).view(1, 3, 1, 1) for each in ("mean", "std"))
     x = (images.float() / 255 - mean) / std
-    assert torch.equal(task.normalised(images.float() / 255), x)
+    assert torch.equal(task.normalize_images(images.float() / 255), x)
     with torch.no_grad():
-        found, wanted = task.model.backbone.maps(x, resolution=task.model.resolution), restored(first).maps(x)
+        found, wanted = task.model.backbone.maps(x, resolution=task.model.resolution), load_image_model(first).maps(x)
     assert torch.equal(found, wanted)
     assert task.model.encoding.size == (2, 3)
     assert task.model.resolution == ("rescale" if name in ("learned-ape", "swin-bias") else "extrapolate")
@@ -100,12 +100,13 @@ def test_made_for_its_own_views_or_drawn_anew_it_would_see_something_else(boxes,
     first = classes("fixed", span=6.0)
     config, x = settings(boxes, first), torch.randn(1, 3, 16, 24)
     right, other = (
-        segmenter_of(config, (24, 40), 3, origin) for origin in (origin_of(config), replace(origin_of(config), **wrong))
+        build_segmenter(config, (24, 40), 3, origin)
+        for origin in (load_origin(config), replace(load_origin(config), **wrong))
     )
     for model in (right, other):
-        begin(model.eval(), first)
-    assert torch.equal(right.backbone.maps(x), restored(first).maps(x))
-    assert not torch.equal(other.backbone.maps(x), restored(first).maps(x))
+        initialize_from_run(model.eval(), first)
+    assert torch.equal(right.backbone.maps(x), load_image_model(first).maps(x))
+    assert not torch.equal(other.backbone.maps(x), load_image_model(first).maps(x))
 
 
 def test_from_the_command_line_and_from_maps_to_maps(boxes, classes, tmp_path):
@@ -114,25 +115,25 @@ def test_from_the_command_line_and_from_maps_to_maps(boxes, classes, tmp_path):
     words += ["precision=float32", "compile=false"]
     more = ["--recipe", "penn-fudan-maps", "--task", "segment", "--runs", str(tmp_path), "--set", *words]
     assert cli.main(["train", "fixed", "--from", str(first.path), "--seed", "1", *more]) == 0
-    (second,) = [Run.at(path.parent) for path in tmp_path.glob("*/result.json")]
+    (second,) = [RunFolder.at(path.parent) for path in tmp_path.glob("*/result.json")]
     assert second.result()["test_iou"] >= 0
-    third = train(replace(second.config, start=str(second.path), size=(32, 32), seed=2), tmp_path)
+    third = train_run(replace(second.config, start=str(second.path), size=(32, 32), seed=2), tmp_path)
     facts = first.judged()[1]["data"]
-    wanted = Origin((16, 24), tuple(facts["mean"]), tuple(facts["std"]), 3)
+    wanted = BackboneOrigin((16, 24), tuple(facts["mean"]), tuple(facts["std"]), 3)
     for run in (second, third):
-        assert origin_of(run.config) == Origin.within(run.judged()[1]["data"]) == wanted
-    assert probe(third, ["cost"])["cost"][0]["parameters"] == third.result()["parameters"]
+        assert load_origin(run.config) == BackboneOrigin.from_facts(run.judged()[1]["data"]) == wanted
+    assert probe_run(third, ["cost"])["cost"][0]["parameters"] == third.result()["parameters"]
 
 
 def test_once_done_it_needs_the_other_no_more(boxes, classes, tmp_path):
     away = tmp_path / "away"
     shutil.copytree(classes("fixed", span=6.0).path, away)
-    run = train(settings(boxes, Run.at(away)), tmp_path / "runs")
+    run = train_run(settings(boxes, RunFolder.at(away)), tmp_path / "runs")
     x = torch.randn(1, 3, 24, 40)
     task = begun(run.config)
     task.model.load_state_dict(run.judged()[0])
     shutil.rmtree(away)
-    assert torch.equal(restored(run)(x), task.model(x))
+    assert torch.equal(load_image_model(run)(x), task.model(x))
 
 
 def test_positions_are_moved_within_a_table_of_another_grid(boxes, classes):
@@ -146,7 +147,9 @@ def test_positions_are_moved_within_a_table_of_another_grid(boxes, classes):
 
 def test_a_comparison_that_begins_with_it_is_not_refused(boxes, classes, tmp_path):
     first = classes("mixed")
-    check(plan(["mixed", "learned-ape"], settings(boxes, first), tmp_path, seeds=[0], baseline="mixed"))
+    check_comparison(
+        plan_comparison(["mixed", "learned-ape"], settings(boxes, first), tmp_path, seeds=[0], baseline="mixed")
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,10 +163,10 @@ def test_a_comparison_that_begins_with_it_is_not_refused(boxes, classes, tmp_pat
 )
 def test_another_model_is_not_begun_with(boxes, classes, given, words):
     with pytest.raises(ValueError, match=words):
-        task_of(settings(boxes, classes("mixed"), **given), "cpu")
+        build_task(settings(boxes, classes("mixed"), **given), "cpu")
 
 
 def test_images_of_one_channel_are_not_gone_on_from(boxes, classes):
     first = classes("mixed", data="digits", size=(16, 24), batch=64)
     with pytest.raises(ValueError, match=r"images of three channels, and .* has 1 channels of 16 × 24"):
-        task_of(settings(boxes, first), "cpu")
+        build_task(settings(boxes, first), "cpu")

@@ -9,9 +9,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ropewalk.lab import store
+from patching import patch_everywhere
+from ropewalk.lab import run_store
 from ropewalk.lab.config import Config
-from ropewalk.lab.store import Damaged, Run, put, read, write
+from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.run_store import RunFolder, read_json, write_atomically, write_json
 
 TENSORS = {
     "model/a": torch.arange(6.0).reshape(2, 3).mT,
@@ -24,8 +26,8 @@ TENSORS = {
 
 @pytest.fixture
 def run(tmp_path):
-    found = Run(tmp_path / "runs", Config())
-    found.hold({"machine": "here"})
+    found = RunFolder(tmp_path / "runs", Config())
+    found.acquire({"machine": "here"})
     yield found
     found.release()
 
@@ -42,15 +44,15 @@ def test_tensors_and_facts_come_back(run):
 
 
 def test_a_folder_is_found_again_by_its_settings(run):
-    again = Run(run.path.parent, Config())
+    again = RunFolder(run.path.parent, Config())
     assert again.path == run.path
-    assert Run.at(run.path).config == run.config
-    assert Run(run.path.parent, Config(seed=1)).path != run.path
-    assert Run(run.path.parent, Config(root="elsewhere", workers=0)).path == run.path
+    assert RunFolder.at(run.path).config == run.config
+    assert RunFolder(run.path.parent, Config(seed=1)).path != run.path
+    assert RunFolder(run.path.parent, Config(root="elsewhere", workers=0)).path == run.path
 
 
 def damaged(run, words):
-    with pytest.raises(Damaged, match=words):
+    with pytest.raises(DamagedFileError, match=words):
         run.load()
 
 
@@ -70,8 +72,8 @@ def test_checkpoints_of_others_are_not_read(run):
     path = run.path / "checkpoint.safetensors"
     save_file({"model/a": torch.zeros(2)}, path)
     damaged(run, "got a file that ropewalk did not write")
-    other = Run(run.path.parent, Config(seed=1))
-    other.hold({})
+    other = RunFolder(run.path.parent, Config(seed=1))
+    other.acquire({})
     other.save(TENSORS, epoch=1, step=1, seconds=0.0)
     other.release()
     os.replace(other.path / "checkpoint.safetensors", path)
@@ -89,7 +91,7 @@ def test_a_failed_write_leaves_the_old_file(run, monkeypatch):
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ropewalk.lab.store.save_file", full)
+    monkeypatch.setattr("ropewalk.lab.run_store.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         run.save({}, epoch=2, step=2, seconds=0.0)
     monkeypatch.undo()
@@ -111,7 +113,7 @@ def test_metrics_are_cut_to_a_step_and_may_end_in_the_middle_of_a_line(run):
 
 def test_damaged_metrics_are_reported(run):
     (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(Damaged, match=r"line 2 of .*metrics.jsonl cannot be read"):
+    with pytest.raises(DamagedFileError, match=r"line 2 of .*metrics.jsonl cannot be read"):
         run.metrics()
 
 
@@ -120,20 +122,20 @@ def test_results(run):
     run.finish(test_accuracy=0.5)
     assert run.result() == {"test_accuracy": 0.5}
     (run.path / "result.json").write_text("[1]")
-    with pytest.raises(Damaged, match="must hold an object, got list"):
+    with pytest.raises(DamagedFileError, match="must hold an object, got list"):
         run.result()
 
 
 def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
     path = tmp_path / "some.txt"
-    put(path, lambda part: part.write_text("old"))
+    write_atomically(path, lambda part: part.write_text("old"))
 
     def half(part):
         part.write_text("ne")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        put(path, half)
+        write_atomically(path, half)
     assert [each.name for each in tmp_path.iterdir()] == ["some.txt"]
     assert path.read_text() == "old"
 
@@ -144,12 +146,12 @@ def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
 def test_what_holds_no_object_is_reported(tmp_path, content, words):
     path = tmp_path / "some.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(Damaged, match=f"some.json {words}"):
-        read(path)
-    write(path, {"a": [1]})
-    assert read(path) == {"a": [1]}
-    with pytest.raises(Damaged, match=r"nowhere.json cannot be read"):
-        read(tmp_path / "nowhere.json")
+    with pytest.raises(DamagedFileError, match=f"some.json {words}"):
+        read_json(path)
+    write_json(path, {"a": [1]})
+    assert read_json(path) == {"a": [1]}
+    with pytest.raises(DamagedFileError, match=r"nowhere.json cannot be read"):
+        read_json(tmp_path / "nowhere.json")
 
 
 def test_one_process_at_a_time(run):
@@ -166,7 +168,7 @@ except RuntimeError as error: print(error)
 
 def test_a_folder_without_settings_is_no_run(tmp_path):
     with pytest.raises(ValueError, match=r"is no run: a run has a config.json"):
-        Run.at(tmp_path)
+        RunFolder.at(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -197,28 +199,28 @@ def test_settings_come_back_from_json():
 
 
 def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):
-    run = Run(tmp_path, Config())
+    run = RunFolder(tmp_path, Config())
 
     def full(path, document):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "write", full)
+        patch_everywhere(patched, run_store, "write_json", full)
         with pytest.raises(OSError, match="No space"):
-            run.hold({})
-    other = Run(tmp_path, Config())
-    other.hold({})
+            run.acquire({})
+    other = RunFolder(tmp_path, Config())
+    other.acquire({})
     other.release()
 
 
 def test_two_processes_may_write_one_file(tmp_path, monkeypatch):
     path, pids = tmp_path / "it.json", iter((1, 2))
-    monkeypatch.setattr(store.os, "getpid", lambda: next(pids))
+    monkeypatch.setattr(run_store.os, "getpid", lambda: next(pids))
 
     def slow(part):
-        store.write(path, {"from": "another"})
+        write_json(path, {"from": "another"})
         part.write_text("{}")
 
-    store.put(path, slow)
+    write_atomically(path, slow)
     assert path.read_text() == "{}"
     assert [each.name for each in tmp_path.iterdir()] == ["it.json"]

@@ -11,18 +11,20 @@ from dataclasses import replace
 
 import pytest
 
+from patching import patch_everywhere
 from ropewalk.cli import main
-from ropewalk.lab.building import fastest, model_of
-from ropewalk.lab.choose import Refusal, parse
-from ropewalk.lab.comparing.entries import entry
 from ropewalk.lab.config import Config
+from ropewalk.lab.encoding_spec import parse_encoding, parse_options
+from ropewalk.lab.errors import CommandError
+from ropewalk.lab.model_building import build_model, compute_max_span
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.store import Run
-from ropewalk.lab.studies import STUDIES, Part
-from ropewalk.lab.studies.lines import load, write
-from ropewalk.lab.verbs import compare, train
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.lines import load_result_lines, write_result_lines
+from ropewalk.lab.studies.study import StudyPart
+from ropewalk.lab.verbs import run_compare_command, run_train_command
 
-STUDY = STUDIES["equivariance"]
+STUDY = ALL_STUDIES["equivariance"]
 SMALL = (
     "data=digits patch=2 width=24 depth=1 heads=2 epochs=1 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
 )
@@ -38,8 +40,8 @@ def run(folder, *words):
 
 
 def test_help_names_every_study_and_every_recipe():
-    assert all(re.search(rf"\b{name}[, ]", inspect.getdoc(compare)) for name in STUDIES)
-    assert all(re.search(rf"\b{name}[,.]", inspect.getdoc(train)) for name in RECIPES)
+    assert all(re.search(rf"\b{name}[, ]", inspect.getdoc(run_compare_command)) for name in ALL_STUDIES)
+    assert all(re.search(rf"\b{name}[,.]", inspect.getdoc(run_train_command)) for name in RECIPES)
 
 
 def test_parts_have_what_they_say():
@@ -51,7 +53,7 @@ def test_parts_have_what_they_say():
     assert NEEDED | {"spherical-symmetric", "liere-8", "comrope-ld-8"} <= set(main_part.encodings)
     assert len(main_part.seeds) == 3
     assert STUDY.config("main", {}).epochs >= 100
-    labels = [entry(said).label for said in STUDY.encodings.values()]
+    labels = [parse_encoding(said).label for said in STUDY.encodings.values()]
     assert len(set(labels)) == len(labels)
 
 
@@ -64,26 +66,26 @@ def test_recipes_are_tried_on_learned_ape_alone():
 
 @pytest.mark.parametrize("name", STUDY.encodings)
 def test_all_that_turn_have_one_span(name):
-    said = entry(STUDY.encodings[name])
+    said = parse_encoding(STUDY.encodings[name])
     config = replace(STUDY.config("main", {}), encoding=said.encoding, options=said.options, depth=2)
     assert STUDY.named(config) == name
-    encoding = model_of(config, size=(32, 32), channels=3, classes=100).encoding
+    encoding = build_model(config, size=(32, 32), channels=3, classes=100).encoding
     parts = encoding._parts() if said.encoding == "chain" else [encoding]
     for part in parts:
         if part.traits.rotary:
-            assert fastest(part) == pytest.approx(6.0, rel=1e-5)
+            assert compute_max_span(part) == pytest.approx(6.0, rel=1e-5)
 
 
 def test_a_row_is_made_alone_and_written_down_once(tmp_path, capsys):
     assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "--seed", "1") == 0
     path = tmp_path / "out" / "screening.jsonl"
     assert str(path) in capsys.readouterr().out
-    lines = load(path)
+    lines = load_result_lines(path)
     assert [(each["name"], each["seed"], each["part"]) for each in lines] == [
         ("none", 1, "screening"),
         ("spherical", 1, "screening"),
     ]
-    (found,) = (Run.at(each) for each in (tmp_path / "runs").iterdir() if each.name.startswith("spherical-"))
+    (found,) = (RunFolder.at(each) for each in (tmp_path / "runs").iterdir() if each.name.startswith("spherical-"))
     assert lines[1]["test_accuracy"] == pytest.approx(found.result()["test_accuracy"], rel=1e-4)
     assert lines[1]["encoding"]["scale"] != 1.0
     assert lines[1]["encoding"]["name"] == "spherical"
@@ -93,40 +95,41 @@ def test_a_row_is_made_alone_and_written_down_once(tmp_path, capsys):
     before = {each: each.stat().st_mtime_ns for each in (tmp_path / "runs").glob("*/result.json")}
     assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "--seed", "1") == 0
     assert {each: each.stat().st_mtime_ns for each in (tmp_path / "runs").glob("*/result.json")} == before
-    assert load(path) == lines
+    assert load_result_lines(path) == lines
     shutil.rmtree(tmp_path / "runs")  # as on another machine
     assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "axial", "--seed", "1") == 0
     assert [each.name.partition("-")[0] for each in (tmp_path / "runs").glob("*/")] == ["axial"]
-    assert load(path)[:2] == lines
+    assert load_result_lines(path)[:2] == lines
     told = [each.split() for each in capsys.readouterr().out.splitlines() if each.startswith(("none ", "spherical "))]
     assert ["spherical", "1", f"{100 * lines[1]['test_accuracy']:.2f}"] in told
     assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1", "--set", "epochs=2") == 0
-    assert [each["epochs"] for each in load(path)] == [1, 1, 1, 2]
+    assert [each["epochs"] for each in load_result_lines(path)] == [1, 1, 1, 2]
 
 
 def test_each_run_is_written_down_before_the_next_begins(tmp_path, monkeypatch):
-    from ropewalk.lab import compare
+    from ropewalk.lab import train
+    from ropewalk.lab.train import train_run
 
     begun = []
 
-    def train(config, runs, **options):
+    def train_once(config, runs, **options):
         if begun:
             raise KeyboardInterrupt
         begun.append(config.name)
         return train_one(config, runs, **options)
 
-    train_one = compare.train
-    monkeypatch.setattr(compare, "train", train)
+    train_one = train_run
+    patch_everywhere(monkeypatch, train, "train_run", train_once)
     with contextlib.suppress(KeyboardInterrupt):
         run(tmp_path, "--part", "screening", "--only", "spherical", "none")
-    assert [each["name"] for each in load(tmp_path / "out" / "screening.jsonl")] == ["none"]
+    assert [each["name"] for each in load_result_lines(tmp_path / "out" / "screening.jsonl")] == ["none"]
 
 
 def test_a_run_that_cannot_be_probed_has_no_line(tmp_path, monkeypatch, capsys):
     def broken(run, names, **options):
         raise RuntimeError("no images today")
 
-    monkeypatch.setattr("ropewalk.lab.probes.probe", broken)
+    monkeypatch.setattr("ropewalk.lab.probes.probe_run", broken)
     assert run(tmp_path, "--part", "screening", "--only", "none") == 1
     assert "could not be probed, and has no line: no images today" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "out" / "screening.jsonl").exists()
@@ -138,13 +141,13 @@ def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
     path = tmp_path / "out" / "screening.jsonl"
     path.unlink()
     (folder,) = (each.parent for each in (tmp_path / "runs").glob("*/result.json"))
-    other = Run.at(folder)
+    other = RunFolder.at(folder)
     other.claim()
     assert run(tmp_path, *words) == 1
     assert not path.exists()
     other.release()
     assert run(tmp_path, *words) == 0
-    assert len(load(path)) == 1
+    assert len(load_result_lines(path)) == 1
 
 
 def test_processes_that_write_lines_at_once_lose_none(tmp_path):
@@ -159,22 +162,22 @@ def test_processes_that_write_lines_at_once_lose_none(tmp_path):
     names = ("axial", "mixed")
     both = [subprocess.Popen([sys.executable, "-c", code, str(path), *some]) for some in (names, names[::-1])]
     assert [each.wait() for each in both] == [0, 0]
-    assert len(load(path)) == 80
+    assert len(load_result_lines(path)) == 80
 
 
 def test_lines_of_other_runs_stay(tmp_path):
     one, two = ({"name": name, "seed": 0, "epochs": 5, "test_accuracy": 0.5} for name in ("mixed", "axial"))
-    path = write(tmp_path / "more" / "main.jsonl", [one])
-    write(path, [two])
-    write(path, [one | {"test_accuracy": 0.6}, two | {"epochs": 6}])
-    assert [(each["name"], each["epochs"], each["test_accuracy"]) for each in load(path)] == [
+    path = write_result_lines(tmp_path / "more" / "main.jsonl", [one])
+    write_result_lines(path, [two])
+    write_result_lines(path, [one | {"test_accuracy": 0.6}, two | {"epochs": 6}])
+    assert [(each["name"], each["epochs"], each["test_accuracy"]) for each in load_result_lines(path)] == [
         ("mixed", 5, 0.6),
         ("axial", 5, 0.5),
         ("axial", 6, 0.5),
     ]
     path.write_text(json.dumps(one) + "\n{")
     with pytest.raises(ValueError, match=r"line 2 of .*main\.jsonl must be JSON"):
-        load(path)
+        load_result_lines(path)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,7 @@ def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path):
 
 
 def test_names_are_found_again():
-    with pytest.raises(Refusal, match="no part is named"):
+    with pytest.raises(CommandError, match="no part is named"):
         STUDY.chosen(["nothing"])
     assert STUDY.chosen() == list(STUDY.parts)
 
@@ -213,25 +216,27 @@ def test_names_are_found_again():
 @pytest.fixture
 def going_on(monkeypatch):
     """A study whose second part begins with the runs of the first."""
-    base = Config.of(STUDY.base.document() | parse(SMALL.split()) | {"epochs": 4, "learning_rate": 0.02})
+    base = Config.of(STUDY.base.document() | parse_options(SMALL.split()) | {"epochs": 4, "learning_rate": 0.02})
     parts = {
-        "first": Part("", ("none", "axial"), probed=False),
-        "second": Part("", ("none", "axial"), seeds=(0, 1), settings={"learning_rate": 1e-9}, probed=False, after="first"),
+        "first": StudyPart("", ("none", "axial"), probed=False),
+        "second": StudyPart(
+            "", ("none", "axial"), seeds=(0, 1), settings={"learning_rate": 1e-9}, probed=False, after="first"
+        ),
     }
-    monkeypatch.setitem(STUDIES, "going-on", replace(STUDY, name="going-on", base=base, parts=parts))
+    monkeypatch.setitem(ALL_STUDIES, "going-on", replace(STUDY, name="going-on", base=base, parts=parts))
 
 
 def test_runs_begin_with_those_of_their_own_encoding(tmp_path, going_on):
     place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main(["compare", "--study", "going-on", *place]) == 0
-    first, second = (load(tmp_path / "out" / f"{part}.jsonl") for part in ("first", "second"))
+    first, second = (load_result_lines(tmp_path / "out" / f"{part}.jsonl") for part in ("first", "second"))
     scores = {line["name"]: line["test_loss"] for line in first}
     assert abs(scores["none"] - scores["axial"]) > 1e-4
     assert [(line["name"], line["seed"]) for line in second] == [("none", 0), ("axial", 0), ("none", 1), ("axial", 1)]
     for line in second:  # at that rate nothing is learned
         assert line["test_loss"] == pytest.approx(scores[line["name"]], abs=3e-4)
     assert main(["compare", "--study", "going-on", *place]) == 0
-    assert load(tmp_path / "out" / "second.jsonl") == second
+    assert load_result_lines(tmp_path / "out" / "second.jsonl") == second
 
 
 def test_a_part_whose_first_runs_are_not_made_is_refused(tmp_path, going_on, capsys):
@@ -243,7 +248,7 @@ def test_a_part_whose_first_runs_are_not_made_is_refused(tmp_path, going_on, cap
 def test_settings_that_came_later_leave_lines_as_they_are(tmp_path):
     assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "0") == 0
     path = tmp_path / "out" / "screening.jsonl"
-    (line,) = load(path)
+    (line,) = load_result_lines(path)
     older = {**line, "settings": {**line["settings"], "keys": None}}
     older["settings"].pop("task", None)
     path.write_text(json.dumps(older) + "\n")
@@ -253,30 +258,30 @@ def test_settings_that_came_later_leave_lines_as_they_are(tmp_path):
 
 
 def test_pedestrians_are_found_by_the_vits_that_learned_classes():
-    study = STUDIES["pedestrians"]
+    study = ALL_STUDIES["pedestrians"]
     classes, masks = (study.config(part, {}) for part in ("backbones", "masks"))
     assert (classes.task, masks.task) == (None, "masks")
     assert all(
         getattr(classes, name) == getattr(masks, name) for name in ("patch", "width", "depth", "heads", "pool", "span")
     )
     assert len(study.parts["masks"].seeds) == len(study.parts["backbones"].seeds) == 3
-    assert classes == STUDIES["equivariance-imagenette"].config("imagenette", {})
+    assert classes == ALL_STUDIES["equivariance-imagenette"].config("imagenette", {})
 
 
 def test_photographs_are_trained_as_small_images_are():
     """The rate goes by the root of the batch, and images move by the same share of their side."""
-    small, large = (STUDIES[name].base for name in ("equivariance", "equivariance-imagenette"))
+    small, large = (ALL_STUDIES[name].base for name in ("equivariance", "equivariance-imagenette"))
     assert large.learning_rate == pytest.approx(small.learning_rate * (large.batch / small.batch) ** 0.5)
     assert large.strength["pad"] / large.size[0] == 4 / 32
 
 
 @pytest.mark.parametrize(("part", "times"), [("half", 2), ("fifth", 5)])
 def test_less_data_is_seen_as_often_again(part, times):
-    whole, fewer = (STUDIES["equivariance"].config(name, {}) for name in ("main", part))
+    whole, fewer = (ALL_STUDIES["equivariance"].config(name, {}) for name in ("main", part))
     assert fewer.fraction == pytest.approx(1 / times)
     assert (fewer.epochs, fewer.warmup, fewer.every) == (times * whole.epochs, times * whole.warmup, times * whole.every)
 
 
 def test_spans_of_their_own_are_of_what_has_a_span():
-    study = STUDIES["equivariance"]
+    study = ALL_STUDIES["equivariance"]
     assert {*study.parts["own"].encodings} == {*study.parts["main"].encodings, "uniform-code"} - {"none", "learned-ape"}

@@ -15,21 +15,23 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from killing import SERVER, killed_after
-from ropewalk.lab import metric, store
-from ropewalk.lab.choose import Refusal
-from ropewalk.lab.compare import Comparison, as_csv, compare, rendered, table
+from ropewalk.lab.compare.plan import Comparison
+from ropewalk.lab.compare.run import compare_encodings
+from ropewalk.lab.compare.table import format_comparison_csv, render_comparison, tabulate_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.text import Text
-from ropewalk.lab.intervals import Estimate
-from ropewalk.lab.probes import restored
-from ropewalk.lab.report import report
-from ropewalk.lab.report.rows import Row
-from ropewalk.lab.report.sections import _against
-from ropewalk.lab.store import Run
-from ropewalk.lab.tasks import task_of
-from ropewalk.lab.tasks.text import reader_of
-from ropewalk.lab.train import train
-from ropewalk.lab.weights import of_run
+from ropewalk.lab.data.text import TextData
+from ropewalk.lab.encoding_weights import load_run_encoding
+from ropewalk.lab.errors import CommandError, DamagedFileError
+from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
+from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.report import write_report
+from ropewalk.lab.report.sections import render_difference
+from ropewalk.lab.report.table import TableRow
+from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
+from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.lab.tasks import build_task
+from ropewalk.lab.tasks.text import build_language_model
+from ropewalk.lab.train import train_run
 
 LENGTH = 24
 SMALL = Config(
@@ -62,21 +64,21 @@ def small(books, **settings):
 
 
 def test_a_folder_and_a_file_are_cut(books, tmp_path):
-    held, text = (books / "val.txt").read_bytes(), Text(books)
+    held, text = (books / "val.txt").read_bytes(), TextData(books)
     assert bytes(text.parts["train"].tolist()) == (books / "train.txt").read_bytes()
     assert bytes(text.parts["validation"].tolist()) + bytes(text.parts["test"].tolist()) == held
     assert len(text.parts["validation"]) == len(held) // 2
     (tmp_path / "one.txt").write_bytes(bytes(range(200)))
-    one = Text(tmp_path / "one.txt")
+    one = TextData(tmp_path / "one.txt")
     assert [part.tolist() for part in one.parts.values()] == [list(range(180)), list(range(180, 190)), list(range(190, 200))]
-    assert len(Text(tmp_path / "one.txt", fraction=0.5).parts["train"]) == 90
+    assert len(TextData(tmp_path / "one.txt", fraction=0.5).parts["train"]) == 90
 
 
 def test_an_epoch_has_every_window_once_from_an_offset_that_is_drawn(tmp_path):
     """Each byte tells its place, so that windows tell where they begin."""
     (tmp_path / "train.txt").write_bytes(bytes(range(256)))
     (tmp_path / "val.txt").write_bytes(bytes(range(64)))
-    text, offsets, orders = Text(tmp_path), set(), set()
+    text, offsets, orders = TextData(tmp_path), set(), set()
     for epoch in range(20):
         windows = torch.cat(list(text.epoch(7, 10, seed=3, epoch=epoch)))
         assert windows.shape == (30, 8)
@@ -91,15 +93,15 @@ def test_an_epoch_has_every_window_once_from_an_offset_that_is_drawn(tmp_path):
         assert torch.equal(again, windows)
     assert len(offsets) > 4
     assert len(orders) == 20
-    assert text.drawn(7) == 35
+    assert text.count_train_windows(7) == 35
 
 
 def test_windows_fit_wherever_the_first_begins(tmp_path, monkeypatch):
     (tmp_path / "train.txt").write_bytes(bytes(range(64)))
     (tmp_path / "val.txt").write_bytes(bytes(64))
-    text = Text(tmp_path)
+    text = TextData(tmp_path)
     for length in (3, 7, 8, 9):
-        order = [torch.arange(text.drawn(length))]
+        order = [torch.arange(text.count_train_windows(length))]
         (windows,) = text.windows("train", length, order, offset=length - 1)
         assert windows[-1, -1] <= 63
         with pytest.raises(IndexError):
@@ -107,7 +109,7 @@ def test_windows_fit_wherever_the_first_begins(tmp_path, monkeypatch):
 
 
 def test_shares_of_processes_make_the_batch_of_one(books):
-    text = Text(books)
+    text = TextData(books)
     whole = list(text.epoch(LENGTH, 16, seed=1, epoch=2))
     shares = [list(text.epoch(LENGTH, 16, seed=1, epoch=2, rank=rank, world=4)) for rank in range(4)]
     for one, *parts in zip(whole, *shares, strict=True):
@@ -127,30 +129,30 @@ def test_shares_of_processes_make_the_batch_of_one(books):
     ],
 )
 def test_what_cannot_be_read_is_refused_before_anything_is_trained(books, tmp_path, settings, words):
-    with pytest.raises((Refusal, ValueError), match=words):
-        compare(["rope"], small(books, **settings), tmp_path, seeds=[0])
+    with pytest.raises((CommandError, ValueError), match=words):
+        compare_encodings(["rope"], small(books, **settings), tmp_path, seeds=[0])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_texts_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"must have train\.txt and val\.txt, but .* has no train\.txt and no val\.txt"):
-        Text(tmp_path)
+        TextData(tmp_path)
 
 
 # The task
 
 
 def test_models_begin_alike_whatever_their_encoding(books):
-    one, two = reader_of(small(books)), reader_of(small(books, encoding="t5-bias"))
+    one, two = build_language_model(small(books)), build_language_model(small(books, encoding="t5-bias"))
     mine, theirs = one.state_dict(), two.state_dict()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine if not name.startswith("encoding."))
-    other = reader_of(small(books, seed=1)).state_dict()
+    other = build_language_model(small(books, seed=1)).state_dict()
     assert not torch.equal(mine["embed.weight"], other["embed.weight"])
-    assert reader_of(small(books, kv_heads=1)).blocks[0].qkv.weight.shape == (24 + 2 * 12, 24)
+    assert build_language_model(small(books, kv_heads=1)).blocks[0].qkv.weight.shape == (24 + 2 * 12, 24)
 
 
 def test_a_gated_perceptron_has_as_many_numbers_as_a_plain_one_of_that_ratio(books):
-    block = reader_of(small(books, width=192, heads=2, ratio=4.0)).blocks[0]
+    block = build_language_model(small(books, width=192, heads=2, ratio=4.0)).blocks[0]
     count = sum(each.weight.numel() for each in (block.gate, block.up, block.down))
     assert count == 2 * 4 * 192 * 192
 
@@ -165,8 +167,8 @@ class Alone:
 
 
 def test_scores_are_those_of_all_windows(books):
-    task = task_of(small(books), "cpu")
-    part = Text(books).parts["validation"].long()
+    task = build_task(small(books), "cpu")
+    part = TextData(books).parts["validation"].long()
     count = (len(part) - 1) // LENGTH
     windows = torch.stack([part[i * LENGTH : (i + 1) * LENGTH + 1] for i in range(count)])
     assert count % 16  # the last batch is not whole
@@ -189,7 +191,7 @@ def test_scores_are_those_of_all_windows(books):
 @pytest.fixture(scope="module")
 def whole(books, tmp_path_factory):
     """A run that nobody disturbed."""
-    return train(small(books), tmp_path_factory.mktemp("whole"))
+    return train_run(small(books), tmp_path_factory.mktemp("whole"))
 
 
 def test_it_learns(whole):
@@ -207,9 +209,9 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    before = Run(tmp_path, whole.config)
+    before = RunFolder(tmp_path, whole.config)
     assert before.load()[1]["epoch"] in (1, 2)
-    after = train(whole.config, tmp_path)
+    after = train_run(whole.config, tmp_path)
     strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
     assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
     mine, theirs = after.load()[0], whole.load()[0]
@@ -221,21 +223,21 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
 def test_a_run_begins_with_the_weights_of_another(books, whole, tmp_path):
     rule = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": LENGTH}
     config = small(books, start=str(whole.path), length=2 * LENGTH, epochs=1, batch=8, options={"extension": rule})
-    still = train(replace(config, learning_rate=1e-30, ema=None), tmp_path)
+    still = train_run(replace(config, learning_rate=1e-30, ema=None), tmp_path)
     own, given = still.judged()[0], whole.judged()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
     assert given["norm.weight"].equal(whole.load()[0]["average/module.norm.weight"])  # as it was judged
-    tuned = train(config, tmp_path)
+    tuned = train_run(config, tmp_path)
     assert tuned.result()["test_bits"] < still.result()["test_bits"]
 
 
 def test_what_it_learned_can_be_looked_at_and_images_are_not_looked_for(whole):
-    encoding, path, seed = of_run(str(whole.path))
+    encoding, path, seed = load_run_encoding(str(whole.path))
     assert (encoding.name, encoding.size, seed) == ("rope", (LENGTH,), 0)
     assert path == str(whole.path / "checkpoint.safetensors")
     with pytest.raises(ValueError, match=r"a run on images was wanted, and .* is one on text"):
-        restored(whole)
+        load_image_model(whole)
 
 
 def test_where_it_begins_is_part_of_its_name_and_the_place_of_that_is_not(books):
@@ -250,9 +252,9 @@ def test_seeds_share_the_rest_of_the_name_and_each_begins_from_its_own(books, wh
     config = small(books, start=str(whole.path).replace("seed0", "seed{seed}"))
     other = replace(config, seed=1)
     assert other.name == config.name.replace("seed0", "seed1")
-    assert (config.begins, str(other.begins)) == (whole.path, str(whole.path).replace("seed0", "seed1"))
-    with pytest.raises(Refusal, match=rf"{whole.path.name.replace('seed0', 'seed1')} is no run"):
-        compare(["rope"], config, whole.path.parent, seeds=[0, 1])
+    assert (config.start_path, str(other.start_path)) == (whole.path, str(whole.path).replace("seed0", "seed1"))
+    with pytest.raises(CommandError, match=rf"{whole.path.name.replace('seed0', 'seed1')} is no run"):
+        compare_encodings(["rope"], config, whole.path.parent, seeds=[0, 1])
 
 
 def test_settings_of_text_are_refused_for_images():
@@ -262,15 +264,15 @@ def test_settings_of_text_are_refused_for_images():
 
 
 def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
-    with pytest.raises(Refusal, match=r"is no run: a run has a config\.json"):
-        compare(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
+    with pytest.raises(CommandError, match=r"is no run: a run has a config\.json"):
+        compare_encodings(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
     with pytest.raises(ValueError, match=rf"the weights of {whole.path} do not fit these settings"):
-        train(small(books, start=str(whole.path), depth=1), tmp_path)
-    begun = Run(tmp_path / "begun", small(books, seed=5))
-    begun.hold({})
+        train_run(small(books, start=str(whole.path), depth=1), tmp_path)
+    begun = RunFolder(tmp_path / "begun", small(books, seed=5))
+    begun.acquire({})
     begun.release()
-    with pytest.raises(Refusal, match=r"from one that is done alone, and .* has no result\.json"):
-        compare(["rope"], small(books, start=str(begun.path)), tmp_path / "runs", seeds=[0])
+    with pytest.raises(CommandError, match=r"from one that is done alone, and .* has no result\.json"):
+        compare_encodings(["rope"], small(books, start=str(begun.path)), tmp_path / "runs", seeds=[0])
 
 
 def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
@@ -284,10 +286,10 @@ def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
 
     config = small(folder)
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path, watch=stop)
+        train_run(config, tmp_path, watch=stop)
     (folder / "train.txt").write_bytes((books / "train.txt").read_bytes()[::-1])
-    with pytest.raises(store.Damaged, match="begun with other data under this name"):
-        train(config, tmp_path)
+    with pytest.raises(DamagedFileError, match="begun with other data under this name"):
+        train_run(config, tmp_path)
 
 
 def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
@@ -295,14 +297,14 @@ def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
     older = tmp_path / "rope-seed0-0123456789"
     shutil.copytree(whole.path, older)
     held, facts = whole.load()
-    said = {"format": store.FORMAT, "run": older.name, "facts": json.dumps(facts)}
+    said = {"format": RUN_FORMAT, "run": older.name, "facts": json.dumps(facts)}
     tensors = {name: value.contiguous() for name, value in held.items()}
-    save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": store._sum(tensors, said["facts"])})
-    assert Run.at(older).judged()[0].keys() == whole.judged()[0].keys()
+    save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": _compute_checksum(tensors, said["facts"])})
+    assert RunFolder.at(older).judged()[0].keys() == whole.judged()[0].keys()
     (tmp_path / "other").mkdir()
     shutil.copytree(older, tmp_path / "other" / "rope-seed0-9876543210")
-    with pytest.raises(store.Damaged, match="must be a checkpoint of"):
-        Run.at(tmp_path / "other" / "rope-seed0-9876543210").load()
+    with pytest.raises(DamagedFileError, match="must be a checkpoint of"):
+        RunFolder.at(tmp_path / "other" / "rope-seed0-9876543210").load()
 
 
 # Comparisons
@@ -311,26 +313,26 @@ def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
 @pytest.fixture(scope="module")
 def compared(books, tmp_path_factory):
     """No encoding and RoPE, two seeds each."""
-    return compare(["rope"], small(books, epochs=2), tmp_path_factory.mktemp("compared"), seeds=range(2))
+    return compare_encodings(["rope"], small(books, epochs=2), tmp_path_factory.mktemp("compared"), seeds=range(2))
 
 
 def test_a_comparison_of_text_is_told_in_bits(compared):
     assert compared.code == 0
-    assert compared.metric is metric.BITS
-    rows = {row.label: row for row in table(compared)}
-    results = [Run.at(compared.runs / each.name).result() for each in compared.members if each.label == "rope"]
+    assert compared.metric is BITS_PER_BYTE
+    rows = {row.label: row for row in tabulate_comparison(compared)}
+    results = [RunFolder.at(compared.runs / each.name).result() for each in compared.members if each.label == "rope"]
     assert rows["rope"].score.mean == pytest.approx(sum(each["test_bits"] for each in results) / 2, rel=1e-12)
-    (_, rope) = csv.DictReader(io.StringIO(as_csv(list(rows.values()))))
+    (_, rope) = csv.DictReader(io.StringIO(format_comparison_csv(list(rows.values()))))
     assert float(rope["test_bits"]) == rows["rope"].score.mean
     assert "images_per_second" not in rope
-    titles = [column.header for column in rendered(list(rows.values())).columns]
+    titles = [column.header for column in render_comparison(list(rows.values())).columns]
     assert titles[2] == "test bits per byte"
-    assert f"{rows['rope'].score.mean:.4f}" in list(rendered(list(rows.values())).columns[2].cells)[1].plain
+    assert f"{rows['rope'].score.mean:.4f}" in list(render_comparison(list(rows.values())).columns[2].cells)[1].plain
 
 
 def test_a_report_of_text_takes_the_lowest_for_the_best(compared, tmp_path):
-    words = report(Comparison.at(compared.path).found(), tmp_path).read_text()
-    rows = {row.label: row.score.mean for row in table(compared)}
+    words = write_report(Comparison.at(compared.path).found(), tmp_path).read_text()
+    rows = {row.label: row.score.mean for row in tabulate_comparison(compared)}
     best = min(rows, key=rows.get)
     assert f"The lowest mean is that of {best}, {rows[best]:.3f}" in words
     assert "Test bits per byte" in words
@@ -342,19 +344,19 @@ def test_a_report_of_text_takes_the_lowest_for_the_best(compared, tmp_path):
     assert json.loads(Path(compared.path).read_text())["settings"]["length"] == LENGTH
 
 
-@pytest.mark.parametrize(("judged", "better"), [(metric.BITS, False), (metric.ACCURACY, True)])
+@pytest.mark.parametrize(("judged", "better"), [(BITS_PER_BYTE, False), (TOP1_ACCURACY, True)])
 def test_what_is_above_is_better_or_worse(judged, better):
     """The word says where a difference lies, the class, which has a colour, whether that is good."""
-    row = Row("rope", {}, Estimate(0.5, 0.01, 3), Estimate(0.2, 0.1, 3), *[None] * 6, judged)
-    assert f'class="{"above" if better else "below"}">above<' in _against(row, "none").replace("'", '"')
-    lower = row._replace(difference=Estimate(-0.2, 0.1, 3))
-    assert f'class="{"below" if better else "above"}">below<' in _against(lower, "none").replace("'", '"')
+    row = TableRow("rope", {}, MeanEstimate(0.5, 0.01, 3), MeanEstimate(0.2, 0.1, 3), *[None] * 6, judged)
+    assert f'class="{"above" if better else "below"}">above<' in render_difference(row, "none").replace("'", '"')
+    lower = row._replace(difference=MeanEstimate(-0.2, 0.1, 3))
+    assert f'class="{"below" if better else "above"}">below<' in render_difference(lower, "none").replace("'", '"')
 
 
 def test_two_metrics_have_their_columns_in_one_report(compared, tmp_path):
     config = Config(data="digits", patch=2, width=24, depth=1, heads=2, epochs=1, batch=64, workers=0, augment=())
-    images = train(config, tmp_path)
-    report([images, *compared.found()], tmp_path / "out")
+    images = train_run(config, tmp_path)
+    write_report([images, *compared.found()], tmp_path / "out")
     text, *_, image = csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text()))
     assert (text["test_accuracy"], image["test_bits"]) == ("", "")
     assert float(image["test_accuracy"]) == images.result()["test_accuracy"]

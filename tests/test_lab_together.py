@@ -12,11 +12,11 @@ import time
 import pytest
 from rich.console import Console
 
-import ropewalk.lab.together as module
+import ropewalk.lab.parallel as module
 from ropewalk.cli import main
-from ropewalk.lab.store import Run
-from ropewalk.lab.studies.lines import load
-from ropewalk.lab.together import environment, together
+from ropewalk.lab.parallel import make_process_environment, run_in_parallel
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.studies.lines import load_result_lines
 
 SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
 
@@ -27,20 +27,20 @@ def words(folder, *more, epochs):
 
 
 def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.together.cores", lambda: 16)
+    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 16)
     monkeypatch.setenv("KEPT", "yes")
-    first, second = (environment(i, 5, tmp_path) for i in range(2))
+    first, second = (make_process_environment(i, 5, tmp_path) for i in range(2))
     assert {first[key] for key in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")} == {"3"}
     assert first["KEPT"] == "yes"
     for key in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         assert first[key].startswith(str(tmp_path))
         assert first[key] != second[key]
-    assert environment(0, 40, tmp_path)["OMP_NUM_THREADS"] == "1"
+    assert make_process_environment(0, 40, tmp_path)["OMP_NUM_THREADS"] == "1"
 
 
 def test_what_each_says_is_told():
     out = io.StringIO()
-    assert together(2, ["show", "[red]axle"], Console(file=out, width=500)) == [2, 2]
+    assert run_in_parallel(2, ["show", "[red]axle"], Console(file=out, width=500)) == [2, 2]
     told = out.getvalue().splitlines()
     assert {line[:3] for line in told} == {"1: ", "2: "}
     assert sum("no encoding is named '[red]axle'" in line for line in told) == 2
@@ -51,7 +51,7 @@ def test_bytes_that_are_no_text_are_told_too(monkeypatch):
     speaking = "import sys; sys.stdout.buffer.write(b'a\\xffb\\n')"
     monkeypatch.setattr(sys, "executable", made_up(speaking))
     try:
-        assert together(1, [], Console(file=out, width=50)) == [0]
+        assert run_in_parallel(1, [], Console(file=out, width=50)) == [0]
     finally:
         os.unlink(sys.executable)
     assert out.getvalue() == "1: a\N{REPLACEMENT CHARACTER}b\n"
@@ -78,7 +78,7 @@ def test_if_one_cannot_be_started_none_stays(monkeypatch):
     monkeypatch.setattr(module, "_begun", failing)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(OSError, match="no memory"):
-        together(2, ["check"], Console(file=io.StringIO()))
+        run_in_parallel(2, ["check"], Console(file=io.StringIO()))
     assert begun[0].poll() == -signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -107,7 +107,7 @@ def test_what_processes_refuse_ends_the_study(tmp_path, capsys):
 def test_a_study_is_shared(tmp_path, capsys):
     chosen = ("--part", "screening", "--only", "none", "axial", "mixed", "--together", "2")
     assert main(words(tmp_path, *chosen, epochs=1)) == 0
-    lines = load(tmp_path / "out" / "screening.jsonl")
+    lines = load_result_lines(tmp_path / "out" / "screening.jsonl")
     assert {each["name"] for each in lines} == {"none", "axial", "mixed"}
     told = capsys.readouterr().out
     assert "1: " in told
@@ -126,7 +126,7 @@ def test_all_end_when_one_is_told_to(tmp_path, number):
     assert parent.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}[number]
     assert "stopped; the same command goes on" in out
     for path in found:
-        run = Run.at(path)
+        run = RunFolder.at(path)
         run.claim()  # nobody holds it any more
         run.release()
 

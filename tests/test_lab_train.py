@@ -19,12 +19,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from ropewalk.lab import store
-from ropewalk.lab import train as training
+from patching import patch_everywhere
+from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
-from ropewalk.lab.store import Run
-from ropewalk.lab.tasks.vision import Vision, loss_of
-from ropewalk.lab.train import NotFinite, Trainer, train
+from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
+from ropewalk.lab.train import Trainer, train_run
 
 SMALL = Config(
     data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, fraction=0.25, warmup=1.0, workers=0,
@@ -33,19 +34,19 @@ SMALL = Config(
 )  # fmt: skip
 
 
-def told(run: Run) -> list[dict]:
+def told(run: RunFolder) -> list[dict]:
     """All that was measured but how long it took."""
     return [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics()]
 
 
-def result(run: Run) -> dict:
+def result(run: RunFolder) -> dict:
     return {name: value for name, value in run.result().items() if name != "seconds"}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nobody disturbed."""
-    return train(SMALL, tmp_path_factory.mktemp("whole"))
+    return train_run(SMALL, tmp_path_factory.mktemp("whole"))
 
 
 def test_a_run_writes_down_what_it_did(whole):
@@ -70,12 +71,12 @@ def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
         model._compiled_call_impl = call
 
     plain = replace(SMALL, epochs=1, ema=None)
-    wanted = result(train(plain, tmp_path / "plain"))
+    wanted = result(train_run(plain, tmp_path / "plain"))
     for wrong in (False, True):
         monkeypatch.setattr(torch.nn.Module, "compile", lambda model, wrong=wrong, **options: compiled(model, wrong))
         with warnings.catch_warnings(record=True) as told_of:
             warnings.simplefilter("always")
-            run = train(replace(plain, compile=True), tmp_path / str(wrong))
+            run = train_run(replace(plain, compile=True), tmp_path / str(wrong))
         assert result(run) == wanted
         assert any("not to be trusted" in str(each.message) for each in told_of) is wrong
 
@@ -85,7 +86,7 @@ def test_another_seed_compiles_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model, **options: compiled(model, backend="eager", dynamic=False))
     counts = []
     for seed in (0, 1):
-        train(replace(SMALL, epochs=1, ema=None, compile=True, precision="bfloat16", seed=seed), tmp_path)
+        train_run(replace(SMALL, epochs=1, ema=None, compile=True, precision="bfloat16", seed=seed), tmp_path)
         counts.append(stats["unique_graphs"])
     assert counts[0] == counts[1] > 0
 
@@ -96,7 +97,7 @@ def encoding_of(run):
 
 def test_a_run_that_is_done_is_left_alone(whole):
     before = (whole.path / "metrics.jsonl").read_bytes()
-    train(SMALL, whole.path.parent)
+    train_run(SMALL, whole.path.parent)
     assert (whole.path / "metrics.jsonl").read_bytes() == before
 
 
@@ -118,7 +119,7 @@ def work(runs, place, count):
     torch.set_num_threads(1)
     if place is not None:
         die_at(place, count)
-    train(SMALL, runs)
+    train_run(SMALL, runs)
 
 
 def assert_same(run, other):
@@ -132,7 +133,7 @@ def assert_same(run, other):
 
 def killed(runs, lasts):
     """A run that is killed again and again, and left alone after eight times; and how often it was."""
-    run, draw, kills = Run(runs, SMALL), random.Random(0), 0
+    run, draw, kills = RunFolder(runs, SMALL), random.Random(0), 0
     while run.result() is None:
         process = child(runs)
         process.join(lasts * draw.uniform(0.05, 0.6) if kills < 8 else None)
@@ -157,7 +158,7 @@ def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
 def die_at(place, count):
     """Make the store kill this process: in the middle of a file, before or after it is put in place."""
     calls = iter(range(10_000))
-    replace_file, log = os.replace, Run.log
+    replace_file, log = os.replace, RunFolder.log
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -181,7 +182,7 @@ def die_at(place, count):
             die()
         log(run, **record)
 
-    store.os.replace, Run.log = put, write
+    run_store.os.replace, RunFolder.log = put, write
 
 
 @pytest.mark.parametrize(
@@ -192,23 +193,23 @@ def test_killed_while_it_writes_it_goes_on_to_the_same_end(whole, tmp_path, plac
     process = child(tmp_path, place, count)
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert_same(train(SMALL, tmp_path), whole)
+    assert_same(train_run(SMALL, tmp_path), whole)
 
 
 def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
     saves = iter(range(100))
-    save = store.save_file
+    save = run_store.save_file
 
     def full(*args, **options):
         if next(saves) == 3:
             raise OSError(28, "No space left on device")
         save(*args, **options)
 
-    monkeypatch.setattr(store, "save_file", full)
+    monkeypatch.setattr(run_store, "save_file", full)
     with pytest.raises(OSError, match="No space left on device"):
-        train(SMALL, tmp_path)
-    assert Run(tmp_path, SMALL).load()[1]["epoch"] == 2
-    assert_same(train(SMALL, tmp_path), whole)
+        train_run(SMALL, tmp_path)
+    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 2
+    assert_same(train_run(SMALL, tmp_path), whole)
 
 
 def test_interrupted_it_goes_on_to_the_same_end(whole, tmp_path):
@@ -217,33 +218,33 @@ def test_interrupted_it_goes_on_to_the_same_end(whole, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(SMALL, tmp_path, watch=watch)
-    assert_same(train(SMALL, tmp_path), whole)
+        train_run(SMALL, tmp_path, watch=watch)
+    assert_same(train_run(SMALL, tmp_path), whole)
 
 
 def test_damaged_checkpoints_are_reported(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        train(SMALL, tmp_path, watch=lambda record: (_ for _ in ()).throw(KeyboardInterrupt))
-    path = Run(tmp_path, SMALL).path / "checkpoint.safetensors"
+        train_run(SMALL, tmp_path, watch=lambda record: (_ for _ in ()).throw(KeyboardInterrupt))
+    path = RunFolder(tmp_path, SMALL).path / "checkpoint.safetensors"
     whole = bytearray(path.read_bytes())
     whole[-5] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(store.Damaged, match=r"checkpoint\.safetensors is damaged: its checksum differs; delete it"):
-        train(SMALL, tmp_path)
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors is damaged: its checksum differs; delete it"):
+        train_run(SMALL, tmp_path)
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "lamb"])
 def test_every_optimiser_resumes(tmp_path, optimiser):
     config = replace(SMALL, optimiser=optimiser, epochs=2, ema=None, encoding="none", options={}, perturb=0.0)
-    undisturbed = train(config, tmp_path / "a")
+    undisturbed = train_run(config, tmp_path / "a")
 
     def watch(record):
         if record["epoch"] == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "b", watch=watch)
-    assert_same(train(config, tmp_path / "b"), undisturbed)
+        train_run(config, tmp_path / "b", watch=watch)
+    assert_same(train_run(config, tmp_path / "b"), undisturbed)
 
 
 # Numbers that are none
@@ -266,13 +267,13 @@ def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, we
         return step(self, *batch)
 
     monkeypatch.setattr(Trainer, "one_step", spoiled)
-    with pytest.raises(NotFinite, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
-        train(config, tmp_path)
+    with pytest.raises(NonFiniteLossError, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
+        train_run(config, tmp_path)
     monkeypatch.undo()
-    run = Run(tmp_path, config)
+    run = RunFolder(tmp_path, config)
     assert run.load()[1]["epoch"] == 2
     assert [record["epoch"] for record in told(run)] == [1, 2]
-    assert_same(train(config, tmp_path), train(config, tmp_path / "whole"))
+    assert_same(train_run(config, tmp_path), train_run(config, tmp_path / "whole"))
 
 
 def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
@@ -285,22 +286,24 @@ def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
-    with pytest.raises(NotFinite, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"):
-        train(config, tmp_path)
+    with pytest.raises(
+        NonFiniteLossError, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"
+    ):
+        train_run(config, tmp_path)
 
 
 def test_steps_do_without_cudnns_attention_and_leave_it_as_it_was(tmp_path, monkeypatch):
-    seen, loss = [], Vision.loss
+    seen, loss = [], ClassificationTask.loss
 
     def watched(self, *given, **options):
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
         return loss(self, *given, **options)
 
-    monkeypatch.setattr(Vision, "loss", watched)
+    monkeypatch.setattr(ClassificationTask, "loss", watched)
     for before in (True, False):
         torch.backends.cuda.enable_cudnn_sdp(before)
         try:
-            train(replace(SMALL, epochs=1, seed=int(before)), tmp_path)
+            train_run(replace(SMALL, epochs=1, seed=int(before)), tmp_path)
             assert torch.backends.cuda.cudnn_sdp_enabled() == before
         finally:
             torch.backends.cuda.enable_cudnn_sdp(True)
@@ -312,7 +315,7 @@ def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, mon
     """Keys of what compilers keep have no word about attention but this."""
     monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "")
     config = replace(SMALL, compile=True)
-    Trainer(config, Run(tmp_path, config), Accelerator(), lambda record: None)
+    Trainer(config, RunFolder(tmp_path, config), Accelerator(), lambda record: None)
     assert "cuDNN" in torch.compiler.config.cache_key_tag
 
 
@@ -321,7 +324,7 @@ def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, mon
 
 def test_two_processes_do_what_one_does(tmp_path):
     config = replace(SMALL, dropout=0.0, drop_path=0.0, epochs=2)
-    alone = train(config, tmp_path / "one")
+    alone = train_run(config, tmp_path / "one")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -340,7 +343,7 @@ train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
         subprocess.Popen(call, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in (0, 1)
     ]
     assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    both = Run(tmp_path / "two", config)
+    both = RunFolder(tmp_path / "two", config)
     assert json.loads((both.path / "environment.json").read_text())["processes"] == 2
     for one, two in zip(told(alone), told(both), strict=True):
         assert one == pytest.approx(two, rel=1e-5)
@@ -348,7 +351,7 @@ train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
 
 
 def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "RARELY", 1e12)
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 1e12)
     rarely = replace(SMALL, checkpoint=1e9)
 
     def stop(record):
@@ -356,22 +359,22 @@ def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(rarely, tmp_path, watch=stop)
-    run = Run(tmp_path, rarely)
+        train_run(rarely, tmp_path, watch=stop)
+    run = RunFolder(tmp_path, rarely)
     assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
     assert run.load()[1]["epoch"] == 0
-    assert_same(train(rarely, tmp_path), whole)
+    assert_same(train_run(rarely, tmp_path), whole)
 
 
 def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "RARELY", 0)
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
 
     def stop(record):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
-    assert Run(tmp_path, SMALL).load()[1]["epoch"] == 1
+        train_run(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
+    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 1
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path):
@@ -383,8 +386,8 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
     for bright in (255, 200):
         images, labels = rng.integers(0, bright, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
         np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9])
-        with pytest.raises(KeyboardInterrupt if bright == 255 else store.Damaged) as ended:
-            train(config, tmp_path / "runs", watch=stop)
+        with pytest.raises(KeyboardInterrupt if bright == 255 else DamagedFileError) as ended:
+            train_run(config, tmp_path / "runs", watch=stop)
     assert "was begun with other data under this name" in str(ended.value)
 
 
@@ -395,7 +398,7 @@ def test_channels_that_never_change_are_no_trouble(tmp_path):
         tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9]
     )
     config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, epochs=1)
-    assert math.isfinite(train(config, tmp_path / "runs").result()["test_loss"])
+    assert math.isfinite(train_run(config, tmp_path / "runs").result()["test_loss"])
 
 
 def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch):
@@ -409,9 +412,9 @@ def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch
 
     monkeypatch.setattr(Trainer, "one_step", breaking)
     config = replace(SMALL, ema=None)
-    with pytest.raises(NotFinite, match="after epoch 4 the validation loss is nan"):
-        train(config, tmp_path)
-    run = Run(tmp_path, config)
+    with pytest.raises(NonFiniteLossError, match="after epoch 4 the validation loss is nan"):
+        train_run(config, tmp_path)
+    run = RunFolder(tmp_path, config)
     assert run.result() is None
     assert run.load()[1]["epoch"] == 3
 
@@ -419,11 +422,11 @@ def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch
 def test_strengths_are_those_of_augmentation(tmp_path):
     for strength in ({"size": (4, 4)}, {"foo": 4}):
         with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
-            train(replace(SMALL, strength=strength), tmp_path)
+            train_run(replace(SMALL, strength=strength), tmp_path)
 
 
 def test_binary_targets_of_mixtures_are_whole():
     logits, targets = torch.randn(2, 3), torch.tensor([[0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
-    loss = loss_of(logits, targets, replace(SMALL, loss="binary", smoothing=0.0))
+    loss = classification_loss(logits, targets, replace(SMALL, loss="binary", smoothing=0.0))
     right = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
     torch.testing.assert_close(loss, right)

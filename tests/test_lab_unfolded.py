@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 import reports
+from patching import patch_everywhere
 from ropewalk.cli import main
-from ropewalk.lab.choose import parse
+from ropewalk.lab import probes
 from ropewalk.lab.config import Config
-from ropewalk.lab.report import report
-from ropewalk.lab.report.gather import groups_of
-from ropewalk.lab.store import Run, write
-from ropewalk.lab.studies import STUDIES, Part, lines, running
-from ropewalk.lab.studies.lines import load
-from ropewalk.lab.studies.unfolded import unfolded
+from ropewalk.lab.encoding_spec import parse_options
+from ropewalk.lab.report import write_report
+from ropewalk.lab.report.groups import group_runs
+from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.studies import ALL_STUDIES, lines
+from ropewalk.lab.studies.lines import build_result_line, drop_unset_settings, get_line_settings, load_result_lines
+from ropewalk.lab.studies.study import StudyPart
+from ropewalk.lab.studies.unfolded import restore_line_runs
 
 RESULTS = Path(__file__).parent.parent / "results"
 SMALL = "patch=2 width=24 depth=1 heads=2 epochs=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
@@ -26,13 +29,13 @@ GIVEN = ("data=digits", "epochs=3", "every=2", "span=none", "augment=crop", "dro
 
 def small():
     """A study whose second part begins with the runs of the first, and has one seed more."""
-    base = Config.of(STUDIES["equivariance"].base.document() | parse(SMALL.split()))
+    base = Config.of(ALL_STUDIES["equivariance"].base.document() | parse_options(SMALL.split()))
     names = ("none", "liere-3")
     parts = {
-        "first": Part("", names, settings={"learning_rate": 0.02}, probed=False),
-        "second": Part("", names, seeds=(0, 1), after="first"),
+        "first": StudyPart("", names, settings={"learning_rate": 0.02}, probed=False),
+        "second": StudyPart("", names, seeds=(0, 1), after="first"),
     }
-    return replace(STUDIES["equivariance"], name="small", base=base, parts=parts)
+    return replace(ALL_STUDIES["equivariance"], name="small", base=base, parts=parts)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +44,9 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(lines, "DIGITS", 17)
-        patch.setitem(STUDIES, "small", small())
-        patch.setattr(running, "PROBES", ("offset", "shuffle", "reached", "frequencies", "cost"))
+        patch_everywhere(patch, lines, "LINE_DIGITS", 17)
+        patch.setitem(ALL_STUDIES, "small", small())
+        patch_everywhere(patch, probes, "IMAGE_PROBES", ("offset", "shuffle", "reached", "frequencies", "cost"))
         assert main(["compare", "--study", "small", "--runs", "runs", "--out", "out", "--set", *GIVEN]) == 0
         yield folder
 
@@ -58,8 +61,8 @@ def scratch(tmp_path, monkeypatch):
 
 def originals(folder):
     """The runs of the second part, in the order of their lines."""
-    runs = [Run.at(path.parent) for path in Path("runs").glob("*/probes.json")]
-    place = {(line["name"], line["seed"]): i for i, line in enumerate(load(folder / "out" / "second.jsonl"))}
+    runs = [RunFolder.at(path.parent) for path in Path("runs").glob("*/probes.json")]
+    place = {(line["name"], line["seed"]): i for i, line in enumerate(load_result_lines(folder / "out" / "second.jsonl"))}
     return sorted(runs, key=lambda run: place[small().named(run.config), run.config.seed])
 
 
@@ -71,13 +74,13 @@ def validations(run):
 
 def bared(run, runs):
     """A copy of a run among these, without what lines do not hold."""
-    run = Run.at(Path(shutil.copytree(run.path, runs / run.path.name)))
+    run = RunFolder.at(Path(shutil.copytree(run.path, runs / run.path.name)))
     records = "".join(json.dumps(record) + "\n" for record in validations(run))
     (run.path / "metrics.jsonl").write_text(records)
     probes = json.loads((run.path / "probes.json").read_text())
-    write(run.path / "probes.json", {name: rows for name, rows in probes.items() if name not in ("refused", "cost")})
-    write(run.path / "result.json", timeless(run.result()))
-    write(run.path / "environment.json", json.loads((run.path / "environment.json").read_text()) | {"restored": True})
+    write_json(run.path / "probes.json", {name: rows for name, rows in probes.items() if name not in ("refused", "cost")})
+    write_json(run.path / "result.json", timeless(run.result()))
+    write_json(run.path / "environment.json", json.loads((run.path / "environment.json").read_text()) | {"restored": True})
     (run.path / "checkpoint.safetensors").unlink()
     return run
 
@@ -88,7 +91,7 @@ def timeless(result):
 
 
 def test_folders_are_those_of_the_runs(made, tmp_path):
-    runs = unfolded(made / "out" / "second.jsonl", tmp_path)
+    runs = restore_line_runs(made / "out" / "second.jsonl", tmp_path)
     assert len(runs) == 4
     for run, own in zip(runs, originals(made), strict=True):
         assert replace(run.config, start=None) == replace(own.config, start=None)
@@ -101,11 +104,13 @@ def test_folders_are_those_of_the_runs(made, tmp_path):
 
 def test_lines_name_their_study_and_their_data(made):
     for part in ("first", "second"):
-        assert {(line["study"], line["data"]) for line in load(made / "out" / f"{part}.jsonl")} == {("small", "digits")}
+        assert {(line["study"], line["data"]) for line in load_result_lines(made / "out" / f"{part}.jsonl")} == {
+            ("small", "digits")
+        }
     run = originals(made)[0]
     for data, name in (("/mnt/somebody/scans.npz", "scans.npz"), ("more/photographs/", "photographs"), (".", made.name)):
         run.config = replace(run.config, data=data)
-        assert lines.line(small(), "second", run)["data"] == name
+        assert build_result_line(small(), "second", run)["data"] == name
 
 
 @pytest.mark.parametrize(
@@ -118,8 +123,8 @@ def test_lines_name_their_study_and_their_data(made):
 )
 def test_data_are_those_that_a_line_names_or_else_the_study_s(tmp_path, named, data):
     path = tmp_path / "lines.jsonl"
-    path.write_text(json.dumps(load(RESULTS / "equivariance" / "imagenette.jsonl")[0] | named))
-    (run,) = unfolded(path, tmp_path)
+    path.write_text(json.dumps(load_result_lines(RESULTS / "equivariance" / "imagenette.jsonl")[0] | named))
+    (run,) = restore_line_runs(path, tmp_path)
     assert run.config.data == data
 
 
@@ -134,7 +139,7 @@ def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
     assert "There is no checkpoint" not in page
     assert "No run that is done says what it cost." in page
     assert "Times are of the machine" not in page
-    report([bared(run, tmp_path / "runs") for run in originals(made)], tmp_path / "own", question="Which?")
+    write_report([bared(run, tmp_path / "runs") for run in originals(made)], tmp_path / "own", question="Which?")
     assert page == (tmp_path / "own" / "report.html").read_text()
     assert (tmp_path / "one" / "report.csv").read_text() == (tmp_path / "own" / "report.csv").read_text()
 
@@ -142,32 +147,32 @@ def test_a_report_of_lines_is_that_of_the_folders(made, tmp_path, scratch):
 @pytest.mark.parametrize("place", ["a", "z"])
 def test_of_a_run_s_folder_and_its_line_the_folder_counts(made, place):
     """Wherever both lie, and in whatever order they come."""
-    folders = [Run.at(made / run.path) for run in originals(made)]
-    restored = unfolded(made / "out" / "second.jsonl", made / place)
+    folders = [RunFolder.at(made / run.path) for run in originals(made)]
+    restored = restore_line_runs(made / "out" / "second.jsonl", made / place)
     for runs in (folders + restored, restored + folders):
-        (group,) = groups_of(runs)
+        (group,) = group_runs(runs)
         assert (len(group.runs), group.twice) == (4, 4)
         assert not any(found.restored for found in group.runs)
 
 
 def test_a_line_counts_before_a_folder_that_is_not_done(made, tmp_path):
     own = originals(made)[0]
-    begun = Run.at(Path(shutil.copytree(own.path, tmp_path / "runs" / own.path.name)))
+    begun = RunFolder.at(Path(shutil.copytree(own.path, tmp_path / "runs" / own.path.name)))
     (begun.path / "result.json").unlink()
-    (group,) = groups_of([begun, unfolded(made / "out" / "second.jsonl", tmp_path)[0]])
+    (group,) = group_runs([begun, restore_line_runs(made / "out" / "second.jsonl", tmp_path)[0]])
     assert [found.restored for found in group.runs] == [True]
 
 
 def test_a_page_of_lines_and_folders_says_which_it_has(made, tmp_path):
-    folders = [Run.at(made / run.path) for run in originals(made)]
-    restored = unfolded(made / "out" / "second.jsonl", tmp_path / "scratch")
+    folders = [RunFolder.at(made / run.path) for run in originals(made)]
+    restored = restore_line_runs(made / "out" / "second.jsonl", tmp_path / "scratch")
     for count, told in ((1, "1 of these runs is"), (3, "3 of these runs are")):
-        page = report(restored[:count] + folders[count:], tmp_path / told).read_text()
+        page = write_report(restored[:count] + folders[count:], tmp_path / told).read_text()
         assert f"{told} restored from lines of a study. First weights, names of folders, and data" in page
         assert "times and memory are left out, since lines do not say what else ran there." in page
         assert "Made by ropewalk from the folders of runs and lines of a study alone." in page
         assert "There is no checkpoint" not in page
-    page = report(folders, tmp_path / "folders").read_text()
+    page = write_report(folders, tmp_path / "folders").read_text()
     assert "restored" not in page
     assert "Made by ropewalk from the folders of runs alone." in page
 
@@ -175,7 +180,7 @@ def test_a_page_of_lines_and_folders_says_which_it_has(made, tmp_path):
 def test_files_of_lines_are_reported_together(made, tmp_path, capsys):
     """Two files of one name, with runs of one name."""
     (tmp_path / "more").mkdir()
-    both = load(made / "out" / "second.jsonl")
+    both = load_result_lines(made / "out" / "second.jsonl")
     for path, seed in ((tmp_path / "second.jsonl", 0), (tmp_path / "more" / "second.jsonl", 1)):
         path.write_text("".join(f"{json.dumps(line)}\n" for line in both if line["seed"] == seed))
     paths = [str(tmp_path / "second.jsonl"), str(tmp_path / "more" / "second.jsonl")]
@@ -186,17 +191,17 @@ def test_files_of_lines_are_reported_together(made, tmp_path, capsys):
 def test_lines_twice_are_runs_twice(made, tmp_path):
     path = tmp_path / "both.jsonl"
     path.write_text(2 * (made / "out" / "second.jsonl").read_text())
-    (group,) = groups_of(unfolded(path, tmp_path / "runs"))
+    (group,) = group_runs(restore_line_runs(path, tmp_path / "runs"))
     assert (len(group.runs), group.twice) == (4, 4)
 
 
 def test_detectors_are_one_group(tmp_path):
     path = RESULTS / "pedestrians" / "masks.jsonl"
-    (group,) = groups_of(unfolded(path, tmp_path))
+    (group,) = group_runs(restore_line_runs(path, tmp_path))
     assert {len(seeds) for seeds in group.found.values()} == {3}
     assert set(group.found) == {"none", "learned-ape", "axial", "mixed", "spherical", "liere:block=8", "comrope-ld:block=8"}
     assert group.settings["start"] == "runs of the same encoding, 100 epochs of imagenette160"
-    (line,) = (each for each in load(path) if each["name"] == "axial" and each["seed"] == 2)
+    (line,) = (each for each in load_result_lines(path) if each["name"] == "axial" and each["seed"] == 2)
     metrics = group.found["axial"][2].metrics
     assert [record["step"] for record in metrics] == list(range(81, 1621, 81))
     assert [record["validation_box_ap"] for record in metrics] == line["box_curve"]
@@ -205,12 +210,12 @@ def test_detectors_are_one_group(tmp_path):
 
 def test_parts_of_one_name_are_told_apart_by_their_settings(tmp_path):
     """Two studies have a part that is named half."""
-    (line, *_) = (each for each in load(RESULTS / "volumes" / "half.jsonl") if each["name"] == "axial")
-    pixels = lines.settings(STUDIES["equivariance"].config("half", {}))
+    (line, *_) = (each for each in load_result_lines(RESULTS / "volumes" / "half.jsonl") if each["name"] == "axial")
+    pixels = get_line_settings(ALL_STUDIES["equivariance"].config("half", {}))
     other = line | {"settings": pixels, "epochs": 200, "curve": [0.5] * 100}
     path = tmp_path / "half.jsonl"
     path.write_text(f"{json.dumps(line)}\n{json.dumps(other)}\n")
-    assert [run.config.data for run in unfolded(path, tmp_path)] == [STUDIES["volumes"].base.data, "cifar100"]
+    assert [run.config.data for run in restore_line_runs(path, tmp_path)] == [ALL_STUDIES["volumes"].base.data, "cifar100"]
 
 
 OF_NO_PART = ("cudnn",)
@@ -221,8 +226,8 @@ OF_NO_PART = ("cudnn",)
     "path", sorted(path for path in RESULTS.glob("*/*.jsonl") if path.stem not in OF_NO_PART), ids=lambda path: path.stem
 )
 def test_settings_of_results_are_those_of_their_parts(path, tmp_path):
-    for run, line in zip(unfolded(path, tmp_path), load(path), strict=True):
-        assert lines.settings(run.config) == lines.told(line["settings"])
+    for run, line in zip(restore_line_runs(path, tmp_path), load_result_lines(path), strict=True):
+        assert get_line_settings(run.config) == drop_unset_settings(line["settings"])
         assert (run.config.seed, run.config.epochs) == (line["seed"], line["epochs"])
         assert run.config.encoding == line["encoding"]["name"]
 
@@ -230,7 +235,7 @@ def test_settings_of_results_are_those_of_their_parts(path, tmp_path):
 @pytest.fixture(scope="module")
 def one():
     """A line."""
-    return load(RESULTS / "equivariance" / "main.jsonl")[0]
+    return load_result_lines(RESULTS / "equivariance" / "main.jsonl")[0]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +283,7 @@ def test_what_is_no_line_is_refused(one, tmp_path, monkeypatch, capsys, changes,
     refused(json.dumps(line), told, capsys)
 
 
-NAMED = {line["name"]: line for line in load(RESULTS / "equivariance" / "screening.jsonl")}
+NAMED = {line["name"]: line for line in load_result_lines(RESULTS / "equivariance" / "screening.jsonl")}
 PARTS_OF_CHAIN = NAMED["mixed-ape"]["encoding"]["parts"]
 
 
@@ -327,14 +332,14 @@ def test_a_study_that_is_null_is_refused(one, tmp_path, monkeypatch, capsys):
 
 def test_curves_of_boxes_are_as_long_as_those_of_masks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = load(RESULTS / "pedestrians" / "masks.jsonl")[0] | {"box_curve": [0.1]}
+    line = load_result_lines(RESULTS / "pedestrians" / "masks.jsonl")[0] | {"box_curve": [0.1]}
     refused(json.dumps(line), "box_curve must have a number for each of 20 validations, got 1", capsys)
 
 
 def test_epochs_without_a_validation_are_not_counted_one_by_one(one, tmp_path):
     rare = one | {"epochs": 10**12, "curve": [0.5], "settings": one["settings"] | {"every": 10**12}}
     (tmp_path / "lines.jsonl").write_text(json.dumps(rare))
-    (run,) = unfolded(tmp_path / "lines.jsonl", tmp_path)
+    (run,) = restore_line_runs(tmp_path / "lines.jsonl", tmp_path)
     assert run.metrics() == [{"step": one["step"], "epoch": 10**12, "validation_accuracy": 0.5}]
 
 
@@ -401,7 +406,10 @@ def test_studies_are_reported_beside_their_pages(tmp_path, scratch):
     reports.write("equivariance", tmp_path)
     page = (tmp_path / "studies" / "equivariance-report.html").read_text()
     assert "<h1>Does RoPE need to be equivariant for vision?</h1>" in page
-    assert f"12 encodings on cifar100.npz, {len(load(RESULTS / 'equivariance' / 'main.jsonl'))} runs, all done." in page
+    assert (
+        f"12 encodings on cifar100.npz, {len(load_result_lines(RESULTS / 'equivariance' / 'main.jsonl'))} runs, all done."
+        in page
+    )
     assert "These runs are restored from lines of a study." in page
     assert "uniform has 81 % of the sum of their variances" in page
     assert "Points above learned-ape" in page
@@ -414,6 +422,6 @@ def test_studies_are_reported_beside_their_pages(tmp_path, scratch):
 
 def test_every_study_of_the_site_has_lines_to_report():
     for name, part in reports.PARTS.items():
-        assert part in STUDIES[name].parts
+        assert part in ALL_STUDIES[name].parts
         assert (RESULTS / name / f"{part}.jsonl").is_file()
         assert (Path(reports.__file__).parent / "studies" / f"{name}.md").is_file()

@@ -11,13 +11,14 @@ import torch
 from PIL import Image
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import Crop, in_order, load
-from ropewalk.lab.data.crops import CROP, box
-from ropewalk.lab.data.frames import chosen, clip
-from ropewalk.lab.data.videos import Videos
-from ropewalk.lab.draws import uniform
-from ropewalk.lab.probes import probe
-from ropewalk.lab.train import train
+from ropewalk.lab.data.base import CropRange
+from ropewalk.lab.data.image_folder import FILE_CROP_STREAM, choose_crop_box
+from ropewalk.lab.data.sampling import sequential_order
+from ropewalk.lab.data.torchvision_sets import open_dataset
+from ropewalk.lab.data.video_folder import VideoData, choose_frames, read_clip
+from ropewalk.lab.hash_random import draw_uniform
+from ropewalk.lab.probes import probe_run
+from ropewalk.lab.train import train_run
 
 NEEDED = pytest.mark.skipif(importlib.util.find_spec("av") is None, reason="needs PyAV, which reads videos: pip install av")
 LENGTHS = (12, 5, 30)
@@ -55,11 +56,11 @@ def films(tmp_path):
 
 
 def opened(path, **options):
-    return load(path, **{"size": (4, 6, 10), "workers": 0, "validation": 0.0} | options)
+    return open_dataset(path, **{"size": (4, 6, 10), "workers": 0, "validation": 0.0} | options)
 
 
 def passed(data, split="train", epoch=0, batch=2):
-    return list(data.batches(split, in_order(data.counts[split], batch), epoch=epoch))
+    return list(data.batches(split, sequential_order(data.counts[split], batch), epoch=epoch))
 
 
 def numbers_of(clip):
@@ -75,7 +76,7 @@ def numbers_of(clip):
 def test_frames_are_at_equal_distances_inside_the_video(count, frames):
     seen = set()
     for draws in (*np.random.default_rng(0).random((400, 2)).tolist(), ()):
-        places = chosen(count, frames, draws)
+        places = choose_frames(count, frames, draws)
         assert len(places) == frames
         assert 0 <= places[0] <= places[-1] < count
         steps = {b - a for a, b in itertools.pairwise(places)}
@@ -85,19 +86,19 @@ def test_frames_are_at_equal_distances_inside_the_video(count, frames):
 
 
 def test_without_draws_a_clip_spans_the_middle():
-    assert chosen(10, 4) == [0, 3, 6, 9]
-    assert chosen(12, 4) == [1, 4, 7, 10]
-    assert chosen(7, 1) == [3]
+    assert choose_frames(10, 4) == [0, 3, 6, 9]
+    assert choose_frames(12, 4) == [1, 4, 7, 10]
+    assert choose_frames(7, 1) == [3]
 
 
 def test_every_start_is_drawn():
-    first = [chosen(10, 4, (0.0, v))[0] for v in np.linspace(0, 1, 701)[:-1]]
+    first = [choose_frames(10, 4, (0.0, v))[0] for v in np.linspace(0, 1, 701)[:-1]]
     assert np.bincount(first).tolist() == [100] * 7
 
 
 def test_short_videos_repeat_frames():
-    assert chosen(2, 5) == [0, 0, 0, 1, 1]
-    assert chosen(1, 3, (0.9, 0.9)) == [0, 0, 0]
+    assert choose_frames(2, 5) == [0, 0, 0, 1, 1]
+    assert choose_frames(1, 3, (0.9, 0.9)) == [0, 0, 0]
 
 
 # Reading
@@ -106,7 +107,7 @@ def test_short_videos_repeat_frames():
 @NEEDED
 def test_a_clip_has_the_frames_that_were_asked_for(tmp_path):
     film(tmp_path / "one.mkv", 9, (6, 10), first=1)
-    found = clip(str(tmp_path / "one.mkv"), lambda count: [0, count - 1, 4, 4])
+    found = read_clip(str(tmp_path / "one.mkv"), lambda count: [0, count - 1, 4, 4])
     assert found.shape == (4, 3, 6, 10)
     assert found.dtype == torch.uint8
     assert (found.float().mean((1, 2, 3)) - torch.tensor([1.0, 65.0, 33.0, 33.0])).abs().max() <= 1
@@ -122,34 +123,34 @@ def test_frames_that_lie_in_another_order_in_the_file_are_counted_as_they_are_sh
     with av.open(path) as file:
         assert file.streams.video[0].frames == 11
         assert any(packet.pts != packet.dts for packet in file.demux(video=0) if packet.size)
-    found = clip(path, lambda count: list(range(count)))
+    found = read_clip(path, lambda count: list(range(count)))
     assert (found.float().mean((1, 2, 3)) - torch.arange(11) * 20.0).abs().max() < 4
 
 
 @NEEDED
 def test_a_folder_of_videos_is_data_like_any_other(films):
     data = opened(films, validation=0.3)
-    assert isinstance(data, Videos)
+    assert isinstance(data, VideoData)
     assert (data.name, data.classes, data.channels, data.size) == ("films", ["falls", "rises"], 3, (4, 6, 10))
     assert data.counts == {"train": 4, "validation": 2, "test": 6}
     (batch,) = passed(data, "test", batch=6)
     assert batch.images.shape == (6, 3, 4, 6, 10)
     assert batch.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    wanted = [chosen(count, 4) for count in LENGTHS]
+    wanted = [choose_frames(count, 4) for count in LENGTHS]
     assert [numbers_of(each) for each in batch.images] == wanted * 2
     assert 0 < data.mean[0] < 1
-    assert load(films, workers=0).size == (16, 224, 224)
+    assert open_dataset(films, workers=0).size == (16, 224, 224)
 
 
 @NEEDED
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes:UserWarning")
 def test_training_clips_follow_from_seed_epoch_and_index(films, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.data.reader.cores", lambda: 2)
+    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 2)
     data = opened(films, seed=3)
     for epoch in (0, 5):
         for batch in passed(data, epoch=epoch):
-            draws = uniform(3, epoch, batch.index, 1008, 2).tolist()
-            wanted = [chosen(LENGTHS[i % 3], 4, own) for i, own in zip(batch.index.tolist(), draws, strict=True)]
+            draws = draw_uniform(3, epoch, batch.index, 1008, 2).tolist()
+            wanted = [choose_frames(LENGTHS[i % 3], 4, own) for i, own in zip(batch.index.tolist(), draws, strict=True)]
             assert [numbers_of(each) for each in batch.images] == wanted
     for other in (opened(films, seed=3, workers=2), opened(films, seed=3)):
         for one, two in zip(passed(data, epoch=2), passed(other, epoch=2), strict=True):
@@ -166,10 +167,10 @@ def test_all_frames_are_cut_alike(films):
     path = films / "train" / "falls" / "0.mkv"
     ramp = np.add.outer(np.arange(24) * 4, np.arange(40) * 3).astype(np.uint8)
     write(path, [ramp] * 8)
-    batch = passed(opened(films, crop=Crop((0.3, 0.6)), seed=2), epoch=1)[0]
+    batch = passed(opened(films, crop=CropRange((0.3, 0.6)), seed=2), epoch=1)[0]
     assert batch.index[0] == 0
-    draws = uniform(2, 1, batch.index, CROP, 40).view(-1, 10, 4).tolist()[0]
-    top, left, height, width = box((24, 40), draws, Crop((0.3, 0.6)))
+    draws = draw_uniform(2, 1, batch.index, FILE_CROP_STREAM, 40).view(-1, 10, 4).tolist()[0]
+    top, left, height, width = choose_crop_box((24, 40), draws, CropRange((0.3, 0.6)))
     image = Image.fromarray(ramp).crop((left, top, left + width, top + height)).resize((10, 6), Image.Resampling.BILINEAR)
     assert (batch.images[0].int() - torch.from_numpy(np.asarray(image).copy()).int()).abs().max() <= 2
     middle = passed(opened(films))[0].images[0]
@@ -201,10 +202,10 @@ def test_a_torn_video_is_named(tmp_path):
     path = tmp_path / "torn.mp4"
     grey = [np.full((32, 48), 8 * i, dtype=np.uint8) for i in range(20)]
     write(path, grey, "mpeg4", "yuv420p", {"movflags": "+faststart"})
-    assert len(clip(str(path), lambda count: range(count))) == 20
+    assert len(read_clip(str(path), lambda count: range(count))) == 20
     path.write_bytes(path.read_bytes()[:-60])
     with pytest.raises(ValueError, match=r"it breaks off: it should have 20 frames, got 1\d"):
-        clip(str(path), lambda count: [0])
+        read_clip(str(path), lambda count: [0])
 
 
 def cut(source, target, packets, back=0.0, **options):
@@ -235,8 +236,8 @@ def test_a_film_that_was_cut_without_encoding_it_anew_has_the_frames_that_it_sho
     with av.open(str(tmp_path / "cut.mp4")) as file:
         assert sum(packet.is_discard for packet in file.demux(video=0)) == (0 if keys == 1 else 5)
     for frames in (2, 5, 19, 24):
-        places = torch.tensor(chosen(19, frames))
-        found = clip(str(tmp_path / "cut.mp4"), lambda count, frames=frames: chosen(count, frames))
+        places = torch.tensor(choose_frames(19, frames))
+        found = read_clip(str(tmp_path / "cut.mp4"), lambda count, frames=frames: choose_frames(count, frames))
         assert (found.float().mean((1, 2, 3)) - 10 * (places + 5)).abs().max() < 5
 
 
@@ -246,8 +247,8 @@ def test_frames_that_cannot_be_made_do_not_count(tmp_path):
     grey = [np.full((32, 48), 8 * i, dtype=np.uint8) for i in range(20)]
     write(tmp_path / "whole.mkv", grey, "mpeg2video", "yuv420p", g="6", bf="2")
     cut(tmp_path / "whole.mkv", tmp_path / "cut.mkv", 4)
-    assert clip(str(tmp_path / "cut.mkv"), lambda count: [0] * count).shape[0] == 16
-    found = clip(str(tmp_path / "cut.mkv"), lambda count: [0, count - 1])
+    assert read_clip(str(tmp_path / "cut.mkv"), lambda count: [0] * count).shape[0] == 16
+    found = read_clip(str(tmp_path / "cut.mkv"), lambda count: [0, count - 1])
     assert (found.float().mean((1, 2, 3)) - torch.tensor([48.0, 152.0])).abs().max() < 4
 
 
@@ -266,7 +267,7 @@ def test_gaps_of_a_film_are_no_frames(tmp_path):
         file.mux(stream.encode())
     with av.open(str(tmp_path / "gaps.avi")) as file:
         assert file.streams.video[0].frames == 10
-    assert len(clip(str(tmp_path / "gaps.avi"), lambda count: range(count))) == 6
+    assert len(read_clip(str(tmp_path / "gaps.avi"), lambda count: range(count))) == 6
 
 
 @NEEDED
@@ -280,7 +281,7 @@ def test_sound_alone_is_no_video(tmp_path):
         file.mux(stream.encode(frame))
         file.mux(stream.encode())
     with pytest.raises(ValueError, match="it has no pictures"):
-        clip(str(tmp_path / "sound.mkv"), lambda count: [0])
+        read_clip(str(tmp_path / "sound.mkv"), lambda count: [0])
 
 
 @NEEDED
@@ -295,7 +296,7 @@ def test_without_a_reader_it_is_said_what_to_install(tmp_path, monkeypatch):
         (tmp_path / part / "one" / "a.mp4").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ValueError, match=r"videos are read by PyAV: pip install 'ropewalk\[video\]'"):
-        load(tmp_path)
+        open_dataset(tmp_path)
 
 
 # Training
@@ -308,9 +309,9 @@ def test_a_run_learns_from_clips_whoever_reads_them(films, tmp_path):
         data=str(films), size=(4, 6, 10), patch=(2, 2, 5), width=24, depth=1, heads=2, epochs=2, batch=2, warmup=0.5,
         validation=0.3, workers=0, augment=("resized-crop", "flip"), encoding="axial",
     )  # fmt: skip
-    run = train(config, tmp_path / "runs")
+    run = train_run(config, tmp_path / "runs")
     assert run.result()["test_accuracy"] >= 0
-    found = probe(run, ["resolution", "translation", "shuffle"], device="cpu")
+    found = probe_run(run, ["resolution", "translation", "shuffle"], device="cpu")
     assert {"size": [8, 12, 20], "grid": [4, 6, 4], "mode": "rescale"}.items() <= found["resolution"][-3].items()
-    again = train(replace(config, workers=1), tmp_path / "others")
+    again = train_run(replace(config, workers=1), tmp_path / "others")
     assert again.result()["test_loss"] == pytest.approx(run.result()["test_loss"], rel=1e-5)

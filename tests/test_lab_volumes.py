@@ -11,18 +11,18 @@ import torch
 
 from ropewalk.cli import main
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab.building import fastest, model_of
-from ropewalk.lab.choose import Refusal
-from ropewalk.lab.comparing.checks import check
-from ropewalk.lab.comparing.entries import entry
-from ropewalk.lab.comparing.plan import plan
+from ropewalk.lab.compare.plan import plan_comparison
+from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import load
+from ropewalk.lab.data.torchvision_sets import open_dataset
+from ropewalk.lab.encoding_spec import parse_encoding
+from ropewalk.lab.errors import CommandError
+from ropewalk.lab.model_building import build_model, compute_max_span
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.store import Run
-from ropewalk.lab.studies import STUDIES
-from ropewalk.lab.studies.lines import load as lines_of
-from ropewalk.lab.train import train
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.studies.lines import load_result_lines as lines_of
+from ropewalk.lab.train import train_run
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 THREE = [name for name, kind in REGISTRY.items() if kind.allowed_axes is None or 3 in kind.allowed_axes]
@@ -31,7 +31,7 @@ SMALL = Config(
     size=SIZE, patch=PATCH, width=48, depth=1, heads=2, ratio=2.0, epochs=1, batch=12, warmup=0.5, workers=0,
     augment=("flip", "crop"), strength={"pad": 1, "mirrored": [0, 2]}, validation=0.2,
 )  # fmt: skip
-STUDY = STUDIES["volumes"]
+STUDY = ALL_STUDIES["volumes"]
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ def test_these_take_three_axes():
 @pytest.mark.parametrize("name", THREE)
 def test_each_is_trained_on_volumes(name, solid, tmp_path):
     config = replace(SMALL, encoding=name, data=str(solid), options={"block": 4} if "comrope" in name else {})
-    before = model_of(config, size=SIZE, channels=1, classes=2).encoding
+    before = build_model(config, size=SIZE, channels=1, classes=2).encoding
     assert (before.axes, before.size) == (3, GRID)
-    run = train(config, tmp_path)
+    run = train_run(config, tmp_path)
     assert np.isfinite(run.result()["test_loss"])
     weights, _ = run.judged()
     for key, start in before.named_parameters():
@@ -69,7 +69,7 @@ def test_each_is_trained_on_volumes(name, solid, tmp_path):
 def test_each_sees_every_axis(name, axis):
     """Patches that change places along an axis change the answer, unless their positions go with them."""
     config = replace(SMALL, encoding=name)
-    model = model_of(config, size=SIZE, channels=1, classes=5).double()
+    model = build_model(config, size=SIZE, channels=1, classes=5).double()
     for weight in model.parameters():  # some encodings begin with zeros, and small weights with small answers
         torch.nn.init.normal_(weight, std=0.3)
     images = torch.randn(2, 1, *SIZE, dtype=torch.float64)
@@ -97,9 +97,9 @@ def test_each_sees_every_axis(name, axis):
     ],
 )
 def test_widths_and_axes_that_do_not_fit_are_refused_in_words(name, heads, words, solid, tmp_path):
-    comparison = plan([name], replace(SMALL, data=str(solid), heads=heads), tmp_path, seeds=[0], baseline=name)
-    with pytest.raises(Refusal, match=words):
-        check(comparison)
+    comparison = plan_comparison([name], replace(SMALL, data=str(solid), heads=heads), tmp_path, seeds=[0], baseline=name)
+    with pytest.raises(CommandError, match=words):
+        check_comparison(comparison)
 
 
 # The study
@@ -114,18 +114,18 @@ def test_the_study_asks_what_it_says():
     assert (half.size, whole.size, half.patch, whole.patch) == ((15,) * 3, (30,) * 3, 3, 3)
     assert half == RECIPES["modelnet10-half"]
     assert whole == RECIPES["modelnet10"]
-    labels = [entry(said).label for said in STUDY.encodings.values()]
+    labels = [parse_encoding(said).label for said in STUDY.encodings.values()]
     assert len(set(labels)) == len(labels)
 
 
 @pytest.mark.parametrize("name", STUDY.encodings)
 def test_all_that_turn_have_one_span(name):
-    said = entry(STUDY.encodings[name])
+    said = parse_encoding(STUDY.encodings[name])
     config = replace(STUDY.config("half", {}), encoding=said.encoding, options=said.options, depth=1)
     assert STUDY.named(config) == name
-    encoding = model_of(config, size=(15, 15, 15), channels=1, classes=10).encoding
+    encoding = build_model(config, size=(15, 15, 15), channels=1, classes=10).encoding
     if encoding.traits.rotary:
-        assert fastest(encoding) == pytest.approx(6.0, rel=1e-5)
+        assert compute_max_span(encoding) == pytest.approx(6.0, rel=1e-5)
 
 
 def test_a_row_is_trained_small_and_asked_at_the_size_of_the_file(solid, tmp_path):
@@ -140,13 +140,13 @@ def test_a_row_is_trained_small_and_asked_at_the_size_of_the_file(solid, tmp_pat
     assert rows["extrapolate", (2, 8, 10)]["accuracy"] == rows["rescale", (2, 8, 10)]["accuracy"]
     assert {"offset", "translation", "shuffle", "frequencies", "equivariance"} <= line["probes"].keys()
     (path,) = (tmp_path / "runs").glob("mixed-*")
-    assert Run.at(path).config.patch == (1, 2, 2)
+    assert RunFolder.at(path).config.patch == (1, 2, 2)
 
 
 def test_one_number_for_the_size_is_that_of_all_axes():
-    from ropewalk.lab.studying import settings
+    from ropewalk.lab.studying import parse_settings
 
-    assert settings("modelnet10", ["size=15"]).size == (15, 15, 15)
+    assert parse_settings("modelnet10", ["size=15"]).size == (15, 15, 15)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data beside the checkout: which way ModelNet10 stands")
@@ -163,7 +163,7 @@ def test_modelnet10_stands_on_its_last_axis_and_is_halved_by_shares(tmp_path):
     off = [np.median(each) - 14.5 for each in heights]
     assert off[2] > 3, "the board of a table is above the middle"
     assert max(map(abs, off[:2])) < 1, "along the other axes tables are the same both ways"
-    half = load(path, size=15)
+    half = open_dataset(path, size=15)
     assert half.size == (15, 15, 15)
     with pytest.warns(UserWarning, match="72 of 908 test images are in the training set"):
         (batch,) = half.batches("test", [torch.arange(908)])

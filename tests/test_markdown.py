@@ -13,8 +13,9 @@ import gallery
 import ropewalk as rw
 from ropewalk import cli
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import probing, studying
-from ropewalk.lab.comparing.entries import entry
+from ropewalk.lab.encoding_spec import parse_encoding
+from ropewalk.lab.probes.probe_runs import choose_probes
+from ropewalk.lab.studying import parse_settings
 
 ROOT = Path(__file__).parent.parent
 FRONT = sorted(ROOT.glob("*.md"))
@@ -93,10 +94,10 @@ def test_commands_can_be_given(page, given):
     for command in commands(page.read_text()):
         _, options = given(command)
         if "recipe" in options or "set" in options:
-            studying.settings(options.get("recipe", "digits"), options.get("set", ()))
+            parse_settings(options.get("recipe", "digits"), options.get("set", ()))
         for said in [*options.get("encodings", ()), options.get("baseline", "none")]:
-            entry(said)
-        probing.names(options.get("probes", ()))
+            parse_encoding(said)
+        choose_probes(options.get("probes", ()))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if verbs(page.read_text())], ids=name_of)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 sys.path.append(str(Path(__file__).parent.parent / "docs"))
 papers = importlib.import_module("papers")
@@ -251,9 +251,9 @@ def test_every_figure_is_shown_in_both_themes(page):
     assert all(theme == only for _, theme, only in shown)
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_figures_have_the_colour_of_their_theme(page, theme):
-    paper = tuple(bytes.fromhex(THEMES[theme].paper[1:]))
+    paper = tuple(bytes.fromhex(FIGURE_THEMES[theme].paper[1:]))
     for path in (page / "papers").glob(f"*-{theme}.png"):
         image = Image.open(path).convert("RGB")
         assert image.getpixel((0, 0)) == paper

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 
 import ropewalk as rw
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab import plots
-from ropewalk.lab.describe import sample
-from ropewalk.lab.plots import FIGURES, THEMES, applicable
+from ropewalk.lab import figures
+from ropewalk.lab.figures import FIGURES, applicable
+from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.inspect.encoding_facts import create_sample_encoding
 
 DOCS = Path(__file__).parent.parent / "docs"
 EXAMPLES = [example for kind in REGISTRY.values() for example in kind.examples()]
@@ -59,19 +60,19 @@ def assert_readable(figure: Figure) -> None:
 def test_the_figures_are_these():
     assert list(FIGURES) == ["patterns", "frequencies", "sphere", "decay", "turns", "tables"]
     functions = ["attention_patterns", "frequency_plane", "sphere_paths", "decay", "turns", "tables"]
-    assert list(FIGURES.values()) == [getattr(plots, name) for name in functions]
+    assert list(FIGURES.values()) == [getattr(figures, name) for name in functions]
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 @pytest.mark.parametrize("name", rw.names())
 def test_every_figure_of_every_encoding(name, theme):
     torch.manual_seed(0)
-    encoding = sample(REGISTRY[name])
+    encoding = create_sample_encoding(REGISTRY[name])
     for figure in applicable(encoding):
         page = FIGURES[figure](encoding, theme=theme)
         assert isinstance(page, Figure)
         assert page.texts[0].get_text().startswith(f"{name}: ")
-        assert matplotlib.colors.to_hex(page.get_facecolor()) == THEMES[theme].paper
+        assert matplotlib.colors.to_hex(page.get_facecolor()) == FIGURE_THEMES[theme].paper
         assert_readable(page)
 
 
@@ -120,7 +121,7 @@ def test_other_numbers_of_axes_can_be_drawn(axes):
     ],
 )
 def test_what_applies(name, wanted):
-    encoding = sample(REGISTRY[name])
+    encoding = create_sample_encoding(REGISTRY[name])
     assert applicable(encoding) == wanted
     for figure in set(FIGURES) - set(wanted) - {"decay"}:
         with pytest.raises(ValueError, match=r", got \w+\(head_dim=48"):
@@ -130,7 +131,7 @@ def test_what_applies(name, wanted):
 def test_asking_what_applies_draws_nothing(monkeypatch):
     monkeypatch.setattr(Figure, "__init__", None)
     for kind in REGISTRY.values():
-        assert "patterns" in applicable(sample(kind))
+        assert "patterns" in applicable(create_sample_encoding(kind))
 
 
 def test_what_a_stranger_does_can_be_drawn():
@@ -189,10 +190,10 @@ def test_figures_take_encodings_of_any_precision_and_layer(name):
     assert "layer 2 of Spherical" in " ".join(text.get_text() for text in page.texts)
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_zero_has_the_colour_of_the_paper(theme):
-    paper = [int(THEMES[theme].paper[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    assert THEMES[theme].colours()(0.5)[:3] == pytest.approx(paper)
+    paper = [int(FIGURE_THEMES[theme].paper[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    assert FIGURE_THEMES[theme].colours()(0.5)[:3] == pytest.approx(paper)
 
 
 def test_drawing_leaves_no_global_figure_behind():
@@ -213,7 +214,7 @@ def test_the_pictures_of_the_readme_are_drawn(tmp_path, monkeypatch, capsys):
     spec.loader.exec_module(drawing)
     monkeypatch.setattr(drawing, "HERE", tmp_path)
     drawing.main()
-    pictures = [f"attention-patterns-{theme}.png" for theme in THEMES]
+    pictures = [f"attention-patterns-{theme}.png" for theme in FIGURE_THEMES]
     assert capsys.readouterr().out.split() == [str(tmp_path / "images" / picture) for picture in pictures]
     for picture in pictures:
         sizes = [(folder / "images" / picture).stat().st_size for folder in (tmp_path, DOCS)]

@@ -10,8 +10,8 @@ import far
 import longer
 import ropewalk as rw
 from ropewalk import extension
-from ropewalk.lab.plots import THEMES, extensions
-from ropewalk.lab.plots.extensions import lines, usual
+from ropewalk.lab.figures.extensions import compute_extension_curves, create_default_rules, draw_extensions
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 
 def drawn(figure):
@@ -20,17 +20,17 @@ def drawn(figure):
     }
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", FIGURE_THEMES)
 def test_each_rule_has_its_line(theme):
-    found = drawn(extensions(theme=theme))
-    assert len(found) == len(usual(8.0, 4096)) == 7
+    found = drawn(draw_extensions(theme=theme))
+    assert len(found) == len(create_default_rules(8.0, 4096)) == 7
     assert found["linear"] == pytest.approx([1 / 8] * 64)
     code = found["YaRN's code (× 1.208)"]
     assert (code[0], code[-1]) == pytest.approx((1, 1 / 8))
     assert list(code) == sorted(code, reverse=True)
-    figure = extensions(theme=theme)
+    figure = draw_extensions(theme=theme)
     figure.draw_without_rendering()
-    assert to_hex(figure.get_facecolor()) == THEMES[theme].paper
+    assert to_hex(figure.get_facecolor()) == FIGURE_THEMES[theme].paper
 
 
 def test_rules_of_one_s_own():
@@ -39,11 +39,11 @@ def test_rules_of_one_s_own():
             short_factor=[1] * 6, long_factor=range_of(6), original_max_position_embeddings=64, factor=4
         )
     }
-    found = drawn(extensions(rules, rotary_dim=12, original=64, factor=4.0))
+    found = drawn(draw_extensions(rules, rotary_dim=12, original=64, factor=4.0))
     (name,) = found
     assert name == "mine (× 1.155)"
     assert found[name] == pytest.approx([1 / n for n in range_of(6)])
-    short = lines(rules, base=1e4, rotary_dim=12, length=64)["mine"]
+    short = compute_extension_curves(rules, base=1e4, rotary_dim=12, length=64)["mine"]
     assert torch.equal(short.ratio, torch.ones(6, dtype=torch.float64))
 
 
@@ -52,11 +52,11 @@ def range_of(n):
 
 
 def test_the_turns_of_training_are_marked():
-    axes = extensions().axes[0]
+    axes = draw_extensions().axes[0]
     assert {text.get_text().strip() for text in axes.texts} == {"1 turn", "4 turns", "32 turns"}
     (once,) = [text for text in axes.texts if text.get_text().strip() == "1 turn"]
     assert once.get_position()[0] * 4096 == pytest.approx(2 * math.pi)
-    assert [text.get_text().strip() for text in extensions(original=5).axes[0].texts] == []
+    assert [text.get_text().strip() for text in draw_extensions(original=5).axes[0].texts] == []
 
 
 def test_the_table_of_rules_has_all():

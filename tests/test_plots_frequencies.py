@@ -7,9 +7,10 @@ from matplotlib.patches import Circle, Rectangle
 
 import ropewalk as rw
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab.places import corners
-from ropewalk.lab.plots import applicable, frequency_plane, turns
-from ropewalk.lab.spectrum import spectrum
+from ropewalk.lab.figures import applicable
+from ropewalk.lab.figures.frequencies import draw_frequencies, draw_turns
+from ropewalk.lab.inspect.figure_grid import compute_axis_endpoints
+from ropewalk.lab.inspect.frequency_spectrum import compute_frequency_spectrum
 
 SIZE = (3, 5)
 EXAMPLES = [example for kind in REGISTRY.values() for example in kind.examples() if "turns" in applicable(example)]
@@ -25,7 +26,7 @@ def points(figure, axes=0):
 def generators(encoding, size):
     """Those of the first layer, in radians across the image, (h A D D)."""
     found = encoding.double().generators()
-    ends = corners(encoding, size)
+    ends = compute_axis_endpoints(encoding, size)
     return (found if encoding.layers is None else found[0]) * (ends[1:] - ends[:1]).diagonal()[:, None, None]
 
 
@@ -38,7 +39,7 @@ def speeds(matrix):
 def test_spectra_are_the_eigenvalues_of_the_generators(encoding):
     encoding = rw.create(**encoding.config())
     size = encoding.size or (3, 5, 7)[-encoding.axes :]
-    found, matrices = spectrum(encoding.double(), size), generators(encoding, size)
+    found, matrices = compute_frequency_spectrum(encoding.double(), size), generators(encoding, size)
     assert found.combined == (encoding.axes == 1 or all(encoding.traits.relative))
     waves = found.radians.flatten(1, 2).double()  # (h n A)
     directions = torch.randn(7, encoding.axes, dtype=torch.float64) if found.combined else torch.eye(encoding.axes).double()
@@ -53,31 +54,31 @@ def test_spectra_are_the_eigenvalues_of_the_generators(encoding):
 def test_spectra_are_the_waves_times_the_extent(encoding):
     size = encoding.size or (3, 5, 7)[-encoding.axes :]
     waves = encoding.waves() if encoding.layers is None or encoding.waves().ndim == 3 else encoding.waves()[0]
-    ends = corners(encoding, size)
-    found = spectrum(encoding, size)
+    ends = compute_axis_endpoints(encoding, size)
+    found = compute_frequency_spectrum(encoding, size)
     wanted = waves.detach() * (ends[1:] - ends[:1]).diagonal()
     torch.testing.assert_close(found.radians.squeeze(2), wanted.expand_as(found.radians.squeeze(2)), atol=1e-4, rtol=1e-4)
 
 
 def test_axial_points_lie_on_the_axes_and_mixed_ones_do_not():
-    (axial,) = points(frequency_plane(rw.create("axial", head_dim=16, heads=2), size=SIZE))
+    (axial,) = points(draw_frequencies(rw.create("axial", head_dim=16, heads=2), size=SIZE))
     assert (axial == 0).any(1).all()
     assert axial.shape == (8, 2)
     torch.manual_seed(0)
-    mixed = points(frequency_plane(rw.create("mixed", head_dim=16, heads=2), size=SIZE))
+    mixed = points(draw_frequencies(rw.create("mixed", head_dim=16, heads=2), size=SIZE))
     assert len(mixed) == 2
     assert not (torch.cat(mixed) == 0).any()
 
 
 def test_rows_are_up_and_columns_across():
-    (found,) = points(frequency_plane(rw.create("axial", head_dim=4, variant="eva"), size=SIZE))
+    (found,) = points(draw_frequencies(rw.create("axial", head_dim=4, variant="eva"), size=SIZE))
     assert found.tolist() == [[0, 2], [4, 0]]
-    axes = frequency_plane(rw.create("axial", head_dim=4), size=SIZE).axes[0]
+    axes = draw_frequencies(rw.create("axial", head_dim=4), size=SIZE).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("radians across all columns", "radians across all rows")
 
 
 def test_uniform_has_one_point_an_axis():
-    figure = frequency_plane(rw.create("uniform", head_dim=16, heads=2), size=SIZE)
+    figure = draw_frequencies(rw.create("uniform", head_dim=16, heads=2), size=SIZE)
     (found,) = points(figure)
     torch.testing.assert_close(found, torch.tensor([[0, 2 * math.pi], [2 * math.pi, 0]]).double(), atol=1e-4, rtol=0)
     (scatter,) = figure.axes[0].collections
@@ -87,7 +88,7 @@ def test_uniform_has_one_point_an_axis():
 def test_blocks_of_linearly_dependent_generators_share_a_direction():
     torch.manual_seed(0)
     encoding = rw.create("comrope-ld", head_dim=16, heads=2, block=8, size=SIZE)
-    radians = spectrum(encoding, SIZE).radians  # (h G F A)
+    radians = compute_frequency_spectrum(encoding, SIZE).radians  # (h G F A)
     angle = torch.atan2(radians[..., 0], radians[..., 1])
     torch.testing.assert_close(angle, angle[..., :1].expand_as(angle), atol=1e-3, rtol=0)
     assert (angle[:, 0] - angle[:, 1]).abs().min() > 0.1
@@ -96,17 +97,17 @@ def test_blocks_of_linearly_dependent_generators_share_a_direction():
 
 @pytest.mark.parametrize("name", ["liere", "spherical"])
 def test_what_does_not_commute_is_on_the_axes_and_said_so(name):
-    figure = frequency_plane(rw.create(name, head_dim=24, size=SIZE))
+    figure = draw_frequencies(rw.create(name, head_dim=24, size=SIZE))
     for found in points(figure):
         assert (found == 0).any(1).all()
     words = " ".join(text.get_text() for text in figure.texts)
     assert "frequencies of each axis" in words
     assert "do not combine" in words
-    assert "do not combine" not in " ".join(t.get_text() for t in frequency_plane(rw.create("axial", head_dim=8)).texts)
+    assert "do not combine" not in " ".join(t.get_text() for t in draw_frequencies(rw.create("axial", head_dim=8)).texts)
 
 
 def test_circles_are_whole_turns():
-    figure = frequency_plane(rw.create("axial", head_dim=8, scale=4.0), size=(9, 9))
+    figure = draw_frequencies(rw.create("axial", head_dim=8, scale=4.0), size=(9, 9))
     radii = [each.radius / (2 * math.pi) for each in figure.axes[0].patches if isinstance(each, Circle)]
     assert radii == pytest.approx([4, 2, 1])
     words = [text.get_text() for text in figure.axes[0].texts]
@@ -116,12 +117,12 @@ def test_circles_are_whole_turns():
 
 
 def test_slow_waves_have_no_box():
-    figure = frequency_plane(rw.create("axial", head_dim=8), size=(9, 9))
+    figure = draw_frequencies(rw.create("axial", head_dim=8), size=(9, 9))
     assert not [each for each in figure.axes[0].patches if isinstance(each, Rectangle)]
 
 
 def test_clips_have_three_planes():
-    figure = frequency_plane(rw.create("axial", head_dim=6, axes=3, variant="eva"), size=(2, 3, 5))
+    figure = draw_frequencies(rw.create("axial", head_dim=6, axes=3, variant="eva"), size=(2, 3, 5))
     assert [sorted(points(figure, i)[0].tolist()) for i in range(3)] == [
         [[0, 0], [0, 1], [2, 0]],
         [[0, 0], [0, 1], [4, 0]],
@@ -130,7 +131,7 @@ def test_clips_have_three_planes():
 
 
 def test_a_text_has_a_line_of_frequencies():
-    figure = frequency_plane(rw.create("rope", head_dim=16, base=100.0))
+    figure = draw_frequencies(rw.create("rope", head_dim=16, base=100.0))
     axes = figure.axes[0]
     shown = torch.tensor(axes.lines[0].get_xdata())
     torch.testing.assert_close(shown, 100.0 ** (-torch.arange(8) / 8), rtol=1e-5, atol=0)
@@ -142,13 +143,13 @@ def test_a_text_has_a_line_of_frequencies():
 
 def test_frequencies_that_stand_still_are_counted():
     encoding = rw.create("rope", head_dim=12, rotary_dim=4, proportional=True)
-    figure = frequency_plane(encoding)
+    figure = draw_frequencies(encoding)
     assert len(figure.axes[0].lines[0].get_xdata()) == 2
     assert "4 that do not turn are left out" in figure.texts[-1].get_text()
 
 
 def test_turns_are_radians_across_the_image():
-    figure = turns(rw.create("axial", head_dim=8, variant="eva", base=16.0), size=SIZE)
+    figure = draw_turns(rw.create("axial", head_dim=8, variant="eva", base=16.0), size=SIZE)
     rows, columns = points(figure)[1::2]  # between them those of other heads, of which there are none
     torch.testing.assert_close(rows, torch.tensor([[1 - 0.12, 2], [2 - 0.12, 0.5]]).double())
     torch.testing.assert_close(columns, torch.tensor([[3 + 0.12, 4], [4 + 0.12, 1]]).double())
@@ -164,7 +165,7 @@ def test_turns_are_radians_across_the_image():
 
 
 def test_turns_of_a_clip_are_those_of_each_axis():
-    figure = turns(rw.create("axial", head_dim=6, axes=3, variant="eva"), size=(2, 3, 6))
+    figure = draw_turns(rw.create("axial", head_dim=6, axes=3, variant="eva"), size=(2, 3, 6))
     assert [found[:, 1].tolist() for found in points(figure)[1::2]] == [[1], [2], [5]]
     assert [found[:, 0].round().tolist() for found in points(figure)[1::2]] == [[1], [2], [3]]
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
@@ -177,7 +178,7 @@ def test_turns_of_a_clip_are_those_of_each_axis():
 def test_turns_of_heads_and_blocks():
     torch.manual_seed(0)
     encoding = rw.create("comrope-ap", head_dim=16, heads=3, block=4, size=SIZE)
-    figure = turns(encoding)
+    figure = draw_turns(encoding)
     others, first = points(figure)[:2]
     assert (len(others), len(first)) == (2 * 2 * 2, 2 * 2)  # 2 frequencies in each of 2 blocks of rows
     assert set(first[:, 0].round().tolist()) == {1, 3}
@@ -186,12 +187,12 @@ def test_turns_of_heads_and_blocks():
 
 def test_nothing_turns_before_training_starts_from_nothing():
     encoding = rw.create("comrope-ld", head_dim=16, block=8, std=0.0)
-    assert "2 blocks of head 1 do not turn at all" in turns(encoding).texts[-1].get_text()
-    (found,) = points(frequency_plane(encoding))
+    assert "2 blocks of head 1 do not turn at all" in draw_turns(encoding).texts[-1].get_text()
+    (found,) = points(draw_frequencies(encoding))
     assert found.tolist() == [[0, 0]]
 
 
 def test_layers_are_told_apart():
     encoding = rw.create("mixed", head_dim=8, layers=2)
-    first, second = (torch.cat(points(frequency_plane(encoding, layer=layer))) for layer in (0, 1))
+    first, second = (torch.cat(points(draw_frequencies(encoding, layer=layer))) for layer in (0, 1))
     assert not torch.equal(first, second)

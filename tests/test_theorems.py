@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 sys.path.append(str(Path(__file__).parent.parent / "docs"))
 papers = importlib.import_module("papers")
@@ -217,7 +217,7 @@ def test_output_stands_below_its_block_and_values_are_filled():
     assert "print(x > 0)\n```\n\n```text\nTrue\n```\n" in text
     assert "assert x < 1\n```\n\n![A line](line-light.png#only-light)\n![A line](line-dark.png#only-dark)\n" in text
     assert "It is 0.667 of\n2." in text
-    assert set(figures) == {("line", theme) for theme in THEMES}
+    assert set(figures) == {("line", theme) for theme in FIGURE_THEMES}
 
 
 def test_a_failing_assertion_fails_the_page():

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 from . import (
     decay,
@@ -61,5 +61,5 @@ def write(folder: Path) -> None:
 
 def _draw(finding: Finding, folder: Path) -> None:
     for name, draw in finding.figures.items():
-        for theme, look in THEMES.items():
+        for theme, look in FIGURE_THEMES.items():
             draw(look).savefig(folder / f"{name}-{theme}.png", dpi=160)

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from ropewalk.lab.plots import THEMES
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 
-Theme = type(THEMES["light"])
+Theme = type(FIGURE_THEMES["light"])
 
 
 def sheet(look: Theme, *, width: float = 7.4, height: float = 3.0, columns: int = 1, **options: Any) -> tuple[Figure, Any]:

@@ -13,8 +13,27 @@ import torch
 
 from ropewalk import factory
 from ropewalk.encoding import Encoding
-from ropewalk.lab import choose, describe, findings, listing, output, telling, terminal, verbs, verdicts
-from ropewalk.lab import weights as files
+from ropewalk.lab.console import collapse_whitespace, make_console, print_json, require_matplotlib
+from ropewalk.lab.encoding_spec import build_encoding, find_encoding_class, get_class_examples
+from ropewalk.lab.encoding_weights import is_run_path, load_encoding_weights, load_run_encoding
+from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.lab.inspect.contract_results import run_contract_checks
+from ropewalk.lab.inspect.encoding_facts import (
+    describe_encoding,
+    format_encoding_facts,
+    format_encoding_table,
+    summarize_encoding,
+)
+from ropewalk.lab.inspect.terminal_sketch import can_draw_sketch, draw_terminal_sketch
+from ropewalk.lab.inspect.theory_facts import analyze_encoding
+from ropewalk.lab.inspect.theory_text import format_theory_facts
+from ropewalk.lab.verbs import (
+    run_compare_command,
+    run_evaluate_command,
+    run_fold_command,
+    run_report_command,
+    run_train_command,
+)
 from ropewalk.theory.commuting import turns
 
 
@@ -24,11 +43,11 @@ def list_encodings(*, json: bool = False) -> int:
     Args:
         json: Print one JSON document and nothing else.
     """
-    rows = [describe.row(factory.find(name)) for name in factory.names()]
+    rows = [summarize_encoding(factory.find(name)) for name in factory.names()]
     if json:
-        return output.document(rows)
-    console = output.console()
-    for line in listing.listing(rows, width=console.width):
+        return print_json(rows)
+    console = make_console()
+    for line in format_encoding_table(rows, width=console.width):
         console.print(line)
     return 0
 
@@ -43,22 +62,22 @@ def show(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None
         json: Print one JSON document and nothing else.
     """
     torch.manual_seed(0)
-    encoding = choose.build(choose.find(name), options)
-    card = describe.card(encoding)
+    encoding = build_encoding(find_encoding_class(name), options)
+    card = describe_encoding(encoding)
     if json and draw is not None:
-        raise choose.Refusal(f"--json prints a document and draws nothing, got --draw {draw}")
+        raise CommandError(f"--json prints a document and draws nothing, got --draw {draw}")
     if json:
-        return output.document(card)
+        return print_json(card)
     drawn = [] if draw is None else _drawn(encoding, "patterns", draw)
-    console = output.console()
+    console = make_console()
     console.print(f"{card['class']}, {card['paper']}\n\n{card['description']}\n")
-    for label, words in describe.facts(card):
+    for label, words in format_encoding_facts(card):
         console.print(f"{label:<12} {words}")
     for path in drawn:
         console.print(f"{'drawn to':<12} {path}")
-    if draw is None and terminal.can_draw(console):
+    if draw is None and can_draw_sketch(console):
         console.print()
-        console.print(terminal.sketch(encoding, width=console.width))
+        console.print(draw_terminal_sketch(encoding, width=console.width))
     return 0
 
 
@@ -70,15 +89,15 @@ def check(name: str, options: tuple[str, ...] = (), /, *, json: bool = False) ->
         options: Check the one instance built with these, as key=value, instead of all examples.
         json: Print one JSON document and nothing else.
     """
-    kind = choose.find(name)
+    kind = find_encoding_class(name)
     torch.manual_seed(0)
-    instances = [choose.build(kind, options)] if options else choose.examples(kind)
-    console = output.console(stderr=json)
+    instances = [build_encoding(kind, options)] if options else get_class_examples(kind)
+    console = make_console(stderr=json)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        results = [result for instance in instances for result in verdicts.verdicts(instance, console, quiet=json)]
+        results = [result for instance in instances for result in run_contract_checks(instance, console, quiet=json)]
     failed = sum(not result["passed"] for result in results)
     if json:
-        output.document({"name": name, "passed": not failed, "checks": results})
+        print_json({"name": name, "passed": not failed, "checks": results})
     else:
         counts = f"{_count(results, 'check')} of {_count(instances, 'instance')}"
         console.print(f"{name}: {counts}, {failed or 'none'} failed")
@@ -107,9 +126,9 @@ def draw_figures(
         format: What to write to a folder, png by default; a file's own ending says it.
         seed: Of what the encoding draws at random when it is made.
     """
-    kind = choose.find(name)
+    kind = find_encoding_class(name)
     torch.manual_seed(seed)
-    for path in _drawn(choose.build(kind, options), figure, out, theme=theme, format=format):
+    for path in _drawn(build_encoding(kind, options), figure, out, theme=theme, format=format):
         print(path)
     return 0
 
@@ -136,23 +155,23 @@ def theory(
         seed: Of what the encoding draws at random when it is made.
         json: Print one JSON document and nothing else, and draw nothing.
     """
-    if files.is_run(name):
+    if is_run_path(name):
         _refuse_more(options, weights, seed)
-        encoding, weights, seed = files.of_run(name)
+        encoding, weights, seed = load_run_encoding(name)
     else:
         encoding = _encoding(name, options, weights, seed)
     path = None if json or not turns(encoding) else _place(encoding, out, theme)
     try:
-        with choose.refusing():
-            found = findings.findings(encoding) | {"weights": weights, "seed": seed}
+        with translate_value_errors():
+            found = analyze_encoding(encoding) | {"weights": weights, "seed": seed}
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise choose.Refusal(f"{encoding.name} has numbers that are too large to compute with: {error}") from error
+        raise CommandError(f"{encoding.name} has numbers that are too large to compute with: {error}") from error
     if json:
-        return output.document(found)
+        return print_json(found)
     if path is not None:
         _picture(encoding, path, theme)
-    console = output.console()
-    for label, words in telling.told(found):
+    console = make_console()
+    for label, words in format_theory_facts(found):
         console.print(f"{label:<12} {words}")
     if path is not None:
         console.print(f"{'drawn to':<12} {path}")
@@ -178,12 +197,12 @@ def bench(
         out: A file for what is measured; it is written anew after each row. A picture of the steps lies beside it.
         json: Print one JSON document and nothing else.
     """
-    from ropewalk.lab import benching
+    from ropewalk.lab.bench.suites import run_benchmarks
 
-    console = output.console(stderr=json)
-    document, written = benching.measure(suites, Path(out), console, names=names, modes=modes)
+    console = make_console(stderr=json)
+    document, written = run_benchmarks(suites, Path(out), console, names=names, modes=modes)
     if json:
-        output.document(document)
+        print_json(document)
     else:
         for path in written:
             print(path)
@@ -196,11 +215,11 @@ VERBS: dict[str, Callable[..., int]] = {
     "check": check,
     "draw": draw_figures,
     "theory": theory,
-    "fold": verbs.fold,
-    "train": verbs.train,
-    "evaluate": verbs.evaluate,
-    "compare": verbs.compare,
-    "report": verbs.report,
+    "fold": run_fold_command,
+    "train": run_train_command,
+    "evaluate": run_evaluate_command,
+    "compare": run_compare_command,
+    "report": run_report_command,
     "bench": bench,
 }
 
@@ -218,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = "Positional encodings for PyTorch: look at them, hold them to their promises, draw, train and compare them."
     try:
         return tyro.extras.subcommand_cli_from_dict(VERBS, prog="ropewalk", description=about, args=arguments, config=style)
-    except choose.Refusal as refusal:
+    except CommandError as refusal:
         return _said(refusal, refusal.code)
     except KeyboardInterrupt:
         return 130
@@ -231,16 +250,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(words: object, code: int) -> int:
-    print(f"ropewalk: {verdicts.one_line(words)}", file=sys.stderr)
+    print(f"ropewalk: {collapse_whitespace(words)}", file=sys.stderr)
     return code
 
 
 def _encoding(name: str, options: Sequence[str], weights: str | None, seed: int) -> Encoding:
     """Built from a name, with numbers from a file or drawn at random."""
     torch.manual_seed(seed)
-    encoding = choose.build(choose.find(name), options)
+    encoding = build_encoding(find_encoding_class(name), options)
     if weights is not None:
-        files.load(encoding, weights)
+        load_encoding_weights(encoding, weights)
     return encoding
 
 
@@ -248,34 +267,35 @@ def _refuse_more(options: Sequence[str], weights: str | None, seed: int) -> None
     """A run has options, weights and a seed of its own."""
     given = [*options, *([] if weights is None else [f"--weights {weights}"]), *([f"--seed {seed}"] if seed else [])]
     if given:
-        raise choose.Refusal(f"a run has options, weights and a seed of its own, and takes no others, got {' '.join(given)}")
+        raise CommandError(f"a run has options, weights and a seed of its own, and takes no others, got {' '.join(given)}")
 
 
 def _drawn(encoding: Encoding, figure: str, out: str, **options: Any) -> list[Path]:
-    output.need_matplotlib()
-    from ropewalk.lab import drawing
+    require_matplotlib()
+    from ropewalk.lab.figures.figure_files import draw_figure_files
 
-    return drawing.draw(encoding, figure, out, **options)
+    return draw_figure_files(encoding, figure, out, **options)
 
 
 def _place(encoding: Encoding, out: str, theme: str) -> Path:
     """Where the figure of `theory` goes."""
-    output.need_matplotlib()
-    from ropewalk.lab import drawing
+    require_matplotlib()
+    from ropewalk.lab.figures.figure_files import resolve_figure_paths
 
-    (path,) = drawing.destinations(["equivariance"], out, encoding=encoding, theme=theme, format=None).values()
+    (path,) = resolve_figure_paths(["equivariance"], out, encoding=encoding, theme=theme, format=None).values()
     return path
 
 
 def _picture(encoding: Encoding, path: Path, theme: str) -> None:
     """Draw the figure of `theory`."""
-    from ropewalk.lab import drawing, plots
+    from ropewalk.lab.figures.equivariance import draw_equivariance
+    from ropewalk.lab.figures.figure_files import encode_figure, write_figure_file
 
-    content = drawing.rendered(plots.equivariance(encoding, theme=theme), path.suffix.removeprefix(".").lower())
+    content = encode_figure(draw_equivariance(encoding, theme=theme), path.suffix.removeprefix(".").lower())
     try:
-        drawing.write(path, content)
+        write_figure_file(path, content)
     except OSError as error:
-        raise choose.Refusal(f"{path} cannot be written: {error.strerror or error}") from error
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _count(things: Sequence[object], noun: str) -> str:

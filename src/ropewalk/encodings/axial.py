@@ -6,8 +6,7 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.encoding import flag, positive_number, shares
-from ropewalk.images import GridShape, GridWaves
-from ropewalk.rotary import along_axes
+from ropewalk.rotary import GridShape, GridWaves, along_axes
 
 
 class Axial(GridWaves):

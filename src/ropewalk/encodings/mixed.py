@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ropewalk import spectra
 from ropewalk.encoding import Traits, flag, positive_number
-from ropewalk.images import GridShape, GridWaves
+from ropewalk.rotary import GridShape, GridWaves
 
 
 class Mixed(GridWaves):

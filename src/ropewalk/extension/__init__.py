@@ -11,24 +11,24 @@ calls.
 The rules for images and volumes are in `AXES`: each axis has a factor of its own. `parse_axes` makes them.
 """
 
-from ropewalk.extension.axes import AxesByParts as AxesByParts
-from ropewalk.extension.axes import AxesLinear as AxesLinear
-from ropewalk.extension.axes import AxesNTK as AxesNTK
-from ropewalk.extension.axes import AxesRule as AxesRule
-from ropewalk.extension.axes import AxesYaRN as AxesYaRN
-from ropewalk.extension.parts import ByParts as ByParts
-from ropewalk.extension.parts import Llama3 as Llama3
-from ropewalk.extension.parts import YaRN as YaRN
-from ropewalk.extension.reading import AXES as AXES
-from ropewalk.extension.reading import RULES as RULES
-from ropewalk.extension.reading import options as options
-from ropewalk.extension.reading import parse as parse
-from ropewalk.extension.reading import parse_axes as parse_axes
+from ropewalk.extension.by_parts import ByParts as ByParts
+from ropewalk.extension.by_parts import Llama3 as Llama3
+from ropewalk.extension.by_parts import YaRN as YaRN
+from ropewalk.extension.config import AXES as AXES
+from ropewalk.extension.config import RULES as RULES
+from ropewalk.extension.config import options as options
+from ropewalk.extension.config import parse as parse
+from ropewalk.extension.config import parse_axes as parse_axes
+from ropewalk.extension.image_rules import AxesByParts as AxesByParts
+from ropewalk.extension.image_rules import AxesLinear as AxesLinear
+from ropewalk.extension.image_rules import AxesNTK as AxesNTK
+from ropewalk.extension.image_rules import AxesRule as AxesRule
+from ropewalk.extension.image_rules import AxesYaRN as AxesYaRN
+from ropewalk.extension.longrope import LongRoPE as LongRoPE
+from ropewalk.extension.longrope import YarnArticle as YarnArticle
 from ropewalk.extension.rule import Extended as Extended
 from ropewalk.extension.rule import Rule as Rule
-from ropewalk.extension.searched import LongRoPE as LongRoPE
-from ropewalk.extension.searched import YarnArticle as YarnArticle
-from ropewalk.extension.uniform import DynamicNTK as DynamicNTK
-from ropewalk.extension.uniform import Linear as Linear
-from ropewalk.extension.uniform import NTKAware as NTKAware
-from ropewalk.extension.uniform import Proportional as Proportional
+from ropewalk.extension.scaling import DynamicNTK as DynamicNTK
+from ropewalk.extension.scaling import Linear as Linear
+from ropewalk.extension.scaling import NTKAware as NTKAware
+from ropewalk.extension.scaling import Proportional as Proportional

@@ -7,7 +7,7 @@ Each function turns a dictionary, complete but for what a rule has by default, i
 from collections.abc import Callable
 from typing import Any
 
-from ropewalk.extension.parts import temperature
+from ropewalk.extension.by_parts import temperature
 
 Spec = dict[str, Any]
 Reader = Callable[[Spec, bool, int | None], Spec]

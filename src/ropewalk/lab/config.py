@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from ropewalk import factory
-from ropewalk.lab.rules import finite
+from ropewalk.validation import is_finite_number
 
-ELSEWHERE = ("root", "workers", "checkpoint")
+UNHASHED_FIELDS = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
-LATER = ("model", "length", "keys", "kv_heads", "start", "task", "head")
+HASHED_IF_SET_FIELDS = ("model", "length", "keys", "kv_heads", "start", "task", "head")
 """Settings that not all runs have: where they are None they name no run."""
 
 
@@ -126,8 +126,8 @@ class Config:
         hints = typing.get_type_hints(type(self))
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            _check(each.name, value, hints[each.name])
-            if type(value) is int and not _fits_exactly(value, hints[each.name]):
+            _check_type(each.name, value, hints[each.name])
+            if type(value) is int and not _accepts_integer(value, hints[each.name]):
                 object.__setattr__(self, each.name, float(value))  # equal settings have one spelling
         for name in ("epochs", "batch", "depth", "heads", "width", "every"):
             if getattr(self, name) < 1:
@@ -186,59 +186,59 @@ class Config:
     @property
     def name(self) -> str:
         """Of its folder: the encoding, the seed, and a hash of all other settings that change results."""
-        said = {name: value for name, value in self.document().items() if name not in (*ELSEWHERE, "seed")}
-        said = {name: value for name, value in said.items() if value is not None or name not in LATER}
+        said = {name: value for name, value in self.document().items() if name not in (*UNHASHED_FIELDS, "seed")}
+        said = {name: value for name, value in said.items() if value is not None or name not in HASHED_IF_SET_FIELDS}
         if self.start is not None:
             said["start"] = Path(self.start).name
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
         return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
 
-    def judges(self, epoch: int) -> bool:
+    def validates_at(self, epoch: int) -> bool:
         """Whether there is a validation after this epoch, counted from one."""
-        return epoch in self.early or epoch == self.epochs
+        return epoch in self.validation_epochs or epoch == self.epochs
 
     @property
-    def early(self) -> range:
+    def validation_epochs(self) -> range:
         """Epochs before the last one after which there is a validation."""
         return range(self.every, self.epochs, self.every)
 
     @property
-    def begins(self) -> Path | None:
+    def start_path(self) -> Path | None:
         """The folder of the run whose weights it begins with."""
         return None if self.start is None else Path(self.start.replace("{seed}", str(self.seed)))
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
+def _check_type(name: str, value: Any, hint: Any) -> None:
     """Refuse a value of another type; whole numbers are numbers."""
-    if not _fits(value, hint):
-        *others, last = sorted(_told(hint), key="none".__ne__)
+    if not _matches_type(value, hint):
+        *others, last = sorted(_describe_type(hint), key="none".__ne__)
         raise ValueError(f"{name} must be {' or '.join([', '.join(others), last] if others else [last])}, got {value!r}")
 
 
-def _told(hint: Any) -> list[str]:
+def _describe_type(hint: Any) -> list[str]:
     """What may be given, in words."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return [str(each) for each in inside]
     if origin is types.UnionType or origin is typing.Union:
-        return [word for one in inside for word in _told(one)]
+        return [word for one in inside for word in _describe_type(one)]
     return ["none" if hint is types.NoneType else str(hint).replace("typing.", "") if inside else hint.__name__]
 
 
-def _fits_exactly(value: int, hint: Any) -> bool:
+def _accepts_integer(value: int, hint: Any) -> bool:
     """Whether a whole number is meant, and not any number."""
     return hint is int or int in typing.get_args(hint)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _matches_type(value: Any, hint: Any) -> bool:
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return value in inside
     if origin is types.UnionType or origin is typing.Union:
-        return any(_fits(value, one) for one in inside)
+        return any(_matches_type(value, one) for one in inside)
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(each, inside[0]) for each in value)
+        return isinstance(value, tuple) and all(_matches_type(each, inside[0]) for each in value)
     if hint is float:
-        return isinstance(value, float) or finite(value)
+        return isinstance(value, float) or is_finite_number(value)
     plain = origin or hint
     return isinstance(value, plain) and (plain is bool or not isinstance(value, bool))

@@ -5,36 +5,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.lab.choose import Refusal, known, parse, refusing
+from ropewalk.lab.encoding_spec import parse_options
+from ropewalk.lab.errors import CommandError, check_choice, translate_value_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ropewalk.lab.compare import Comparison
+    from ropewalk.lab.compare.plan import Comparison
     from ropewalk.lab.config import Config
-    from ropewalk.lab.folded import Folded
-    from ropewalk.lab.store import Run
+    from ropewalk.lab.fold_run import FoldResult
+    from ropewalk.lab.run_store import RunFolder
 
 
-def settings(recipe: str, words: Sequence[str]) -> "Config":
+def parse_settings(recipe: str, words: Sequence[str]) -> "Config":
     """A recipe with some settings replaced, as key=value; a list of one has no comma."""
     from ropewalk.lab.config import Config
     from ropewalk.lab.recipes import RECIPES
 
-    base = RECIPES[known("recipe", recipe, RECIPES)].document()
-    with refusing():
-        return Config.of(base | _replaced(base, words))
+    base = RECIPES[check_choice("recipe", recipe, RECIPES)].document()
+    with translate_value_errors():
+        return Config.of(base | _replace_settings(base, words))
 
 
-def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def _replace_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
-    from ropewalk.lab.comparing.plan import OWN
+    from ropewalk.lab.compare.plan import PER_RUN_FIELDS
 
-    given = parse(words)
+    given = parse_options(words)
     for name in given:
-        if name in OWN:
-            raise Refusal(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
-        known("setting", name, [each for each in base if each not in OWN])
+        if name in PER_RUN_FIELDS:
+            raise CommandError(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
+        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS])
     if isinstance(said := given.get("augment"), str):
         given["augment"] = [said] if said else []
     if type(side := given.get("size")) is int:
@@ -42,12 +43,12 @@ def _replaced(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-def spelt(**given: str | None) -> list[str]:
+def collect_flag_settings(**given: str | None) -> list[str]:
     """Settings that have a flag of their own, as key=value."""
     return [f"{name}={value}" for name, value in given.items() if value is not None]
 
 
-def study(
+def execute_study(
     name: str,
     encodings: Sequence[str],
     words: Sequence[str],
@@ -61,40 +62,45 @@ def study(
     count: int = 1,
 ) -> int:
     """Run a study, or some of it, part after part; with a count, by so many processes that share its runs."""
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.studies import STUDIES
-    from ropewalk.lab.studies.running import asked, run, table
+    from ropewalk.lab.run_store import translate_run_errors
+    from ropewalk.lab.studies import ALL_STUDIES
+    from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
 
-    chosen = STUDIES[known("study", name, STUDIES)]
+    chosen = ALL_STUDIES[check_choice("study", name, ALL_STUDIES)]
     if encodings:
-        raise Refusal(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
-    _check_count(count)
-    given, code = _replaced(chosen.base.document(), words), 0
+        raise CommandError(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
+    _check_process_count(count)
+    given, code = _replace_settings(chosen.base.document(), words), 0
     for part in chosen.chosen(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
-        with ending():
-            wanted = asked(chosen, part, out, only=only, seeds=seeds, given=given)
+        with translate_run_errors():
+            wanted = select_part_runs(chosen, part, out, only=only, seeds=seeds, given=given)
             if wanted is None:
                 continue
             if count > 1 and not wanted.complete():
-                if _together(count, _again(name, part, words, only, seeds, runs, out), console) == Refusal.code:
-                    return Refusal.code
+                if (
+                    _run_processes(count, _build_study_command(name, part, words, only, seeds, runs, out), console)
+                    == CommandError.code
+                ):
+                    return CommandError.code
             else:
-                run(wanted, runs, console)
+                run_study_part(wanted, runs, console)
             code = code or int(not wanted.complete())
-        console.print(*table(wanted.path, wanted.config), str(wanted.path), sep="\n", highlight=False)
+        console.print(*format_part_table(wanted.path, wanted.config), str(wanted.path), sep="\n", highlight=False)
     return code
 
 
-def _check_count(count: int) -> None:
+def _check_process_count(count: int) -> None:
     """Refuse a number of processes that cannot be started."""
     if count < 1:
-        raise Refusal(f"together must be a number of processes, 1 or more, got {count}")
+        raise CommandError(f"together must be a number of processes, 1 or more, got {count}")
     if count > 1 and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
-        raise Refusal(f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}")
+        raise CommandError(
+            f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}"
+        )
 
 
-def _again(
+def _build_study_command(
     name: str, part: str, words: Sequence[str], only: Sequence[str], seeds: Sequence[int], runs: Path, out: Path
 ) -> list[str]:
     """The words that ask for a part of a study on the command line."""
@@ -103,12 +109,12 @@ def _again(
     return ["compare", "--study", name, "--part", part, *chosen, "--runs", str(runs), "--out", str(out)]
 
 
-def _together(count: int, words: Sequence[str], console: "Console") -> int:
+def _run_processes(count: int, words: Sequence[str], console: "Console") -> int:
     """Several processes with these words: the worst of their codes; it is told which were killed."""
-    from ropewalk.lab.together import together
+    from ropewalk.lab.parallel import run_in_parallel
 
     try:
-        codes = together(count, words, console)
+        codes = run_in_parallel(count, words, console)
     except (KeyboardInterrupt, SystemExit):
         console.print("stopped; the same command goes on")
         raise
@@ -118,34 +124,35 @@ def _together(count: int, words: Sequence[str], console: "Console") -> int:
     return max(codes)
 
 
-def fold(path: Path, out: Path | None) -> "Folded":
+def execute_fold(path: Path, out: Path | None) -> "FoldResult":
     """Fold the encoding of a run into its projections."""
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.folded import fold_run
-    from ropewalk.lab.store import Run
+    from ropewalk.lab.fold_run import fold_run
+    from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
-    with ending():
-        return fold_run(Run.at(path), out)
+    with translate_run_errors():
+        return fold_run(RunFolder.at(path), out)
 
 
-def train(said: str, config: "Config", runs: Path, console: "Console", trackers: tuple[str, ...] = ()) -> "Run":
+def execute_train(
+    said: str, config: "Config", runs: Path, console: "Console", trackers: tuple[str, ...] = ()
+) -> "RunFolder":
     """Train one encoding, or go on with it. What cannot be trained is refused before its folder is made."""
-    from ropewalk.lab.comparing.checks import check
-    from ropewalk.lab.comparing.plan import plan
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.processes import check_trackers, processes
-    from ropewalk.lab.progress import display
-    from ropewalk.lab.train import train
+    from ropewalk.lab.compare.plan import plan_comparison
+    from ropewalk.lab.compare.preflight import check_comparison
+    from ropewalk.lab.environment import check_trackers, count_processes
+    from ropewalk.lab.progress_bars import make_progress
+    from ropewalk.lab.run_store import translate_run_errors
+    from ropewalk.lab.train import train_run
 
     check_trackers(trackers)
-    alone = plan([said], config, runs, seeds=[config.seed], baseline=said)
+    alone = plan_comparison([said], config, runs, seeds=[config.seed], baseline=said)
     (member,) = alone.members
-    with display(console, runs=1, epochs=config.epochs) as shown, ending():
+    with make_progress(console, runs=1, epochs=config.epochs) as shown, translate_run_errors():
         if alone.left():
-            check(alone, processes=processes())
+            check_comparison(alone, processes=count_processes())
         shown.begin(f"{member.label}, seed {member.seed}")
         try:
-            run = train(alone.config(member), runs, watch=shown.record, trackers=trackers)
+            run = train_run(alone.config(member), runs, watch=shown.record, trackers=trackers)
         except KeyboardInterrupt:
             shown.say("stopped; the same command goes on")
             raise
@@ -154,105 +161,107 @@ def train(said: str, config: "Config", runs: Path, console: "Console", trackers:
     return run
 
 
-def beside(encodings: Sequence[str], also: Sequence[str]) -> list[str]:
+def merge_encodings(encodings: Sequence[str], also: Sequence[str]) -> list[str]:
     """Encodings, and those that are trained beside them if they are not among them, however they are spelt."""
-    from ropewalk.lab.comparing.entries import entry
+    from ropewalk.lab.encoding_spec import parse_encoding
 
-    named = {entry(each).label for each in encodings}
-    return [*encodings, *(each for each in also if entry(each).label not in named)]
+    named = {parse_encoding(each).label for each in encodings}
+    return [*encodings, *(each for each in also if parse_encoding(each).label not in named)]
 
 
-def compare(
+def execute_compare(
     encodings: Sequence[str], config: "Config", runs: Path, seeds: int, baseline: str, console: "Console"
 ) -> "Comparison":
     """Train encodings with several seeds."""
-    from ropewalk.lab.compare import compare
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.processes import processes
+    from ropewalk.lab.compare.run import compare_encodings
+    from ropewalk.lab.environment import count_processes
+    from ropewalk.lab.run_store import translate_run_errors
 
-    processes()
-    with ending():
-        return compare(encodings, config, runs, seeds=range(seeds), baseline=baseline, console=console)
+    count_processes()
+    with translate_run_errors():
+        return compare_encodings(encodings, config, runs, seeds=range(seeds), baseline=baseline, console=console)
 
 
-def ended(comparison: "Comparison") -> list["Run"]:
+def list_finished_runs(comparison: "Comparison") -> list["RunFolder"]:
     """The runs of a comparison that are done."""
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.store import Run
+    from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
     done = [each.name for each in comparison.members if comparison.outcome(each).result is not None]
-    with ending():
-        return [Run.at(comparison.runs / name) for name in done]
+    with translate_run_errors():
+        return [RunFolder.at(comparison.runs / name) for name in done]
 
 
-def tabulate(comparison: "Comparison", console: "Console") -> None:
+def print_comparison(comparison: "Comparison", console: "Console") -> None:
     """Print the table of a comparison."""
-    from ropewalk.lab.compare import rendered, table
+    from ropewalk.lab.compare.table import render_comparison, tabulate_comparison
 
-    console.print(rendered(table(comparison)))
+    console.print(render_comparison(tabulate_comparison(comparison)))
 
 
-def report(runs: Sequence["Run"], out: Path, console: "Console", *, question: str = "", baseline: str = "none") -> Path:
+def execute_report(
+    runs: Sequence["RunFolder"], out: Path, console: "Console", *, question: str = "", baseline: str = "none"
+) -> Path:
     """Write the page on runs, and say where it is."""
-    from ropewalk.lab.comparing.entries import entry
-    from ropewalk.lab.endings import ending
-    from ropewalk.lab.report import report
+    from ropewalk.lab.encoding_spec import parse_encoding
+    from ropewalk.lab.report import write_report
+    from ropewalk.lab.run_store import translate_run_errors
 
-    label = entry(baseline).label
-    with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), ending():
-        return report(runs, out, question=question, baseline=label)
+    label = parse_encoding(baseline).label
+    with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), translate_run_errors():
+        return write_report(runs, out, question=question, baseline=label)
 
 
-def found(paths: Sequence[Path], scratch: Path | None = None) -> list["Run"]:
+def find_runs(paths: Sequence[Path], scratch: Path | None = None) -> list["RunFolder"]:
     """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
     lines of a study, too."""
-    from ropewalk.lab.endings import ending
+    from ropewalk.lab.run_store import translate_run_errors
 
-    with ending():
-        runs = [run for i, path in enumerate(paths) for run in _at(path, scratch and scratch / f"{i:05}")]
+    with translate_run_errors():
+        runs = [run for i, path in enumerate(paths) for run in _find_runs_at(path, scratch and scratch / f"{i:05}")]
     if not runs:
         also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
-        raise Refusal(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
+        raise CommandError(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
     return runs
 
 
-def _at(path: Path, scratch: Path | None) -> list["Run"]:
+def _find_runs_at(path: Path, scratch: Path | None) -> list["RunFolder"]:
     """The runs at one place."""
-    from ropewalk.lab.compare import Comparison
-    from ropewalk.lab.store import Run
+    from ropewalk.lab.compare.plan import Comparison
+    from ropewalk.lab.run_store import RunFolder
 
     if path.suffix == ".jsonl" and not path.is_dir():
-        return _lines(path, scratch)
+        return _restore_runs(path, scratch)
     if path.is_file():
         return Comparison.at(path).found()
     if (path / "config.json").is_file():
-        return [Run.at(path)]
-    runs = _inside(path)
+        return [RunFolder.at(path)]
+    runs = _list_folder_runs(path)
     if scratch is not None and not runs and any(path.glob("*.jsonl")):
-        raise Refusal(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
+        raise CommandError(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
     return runs
 
 
-def _lines(path: Path, scratch: Path | None) -> list["Run"]:
+def _restore_runs(path: Path, scratch: Path | None) -> list["RunFolder"]:
     """The runs of lines, in this folder."""
-    from ropewalk.lab.studies.unfolded import unfolded
+    from ropewalk.lab.studies.unfolded import restore_line_runs
 
     if not path.is_file():
-        raise Refusal(f"a file of lines must be there, and there is no {path}")
+        raise CommandError(f"a file of lines must be there, and there is no {path}")
     if scratch is None:
-        raise Refusal(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
-    return unfolded(path, scratch)
+        raise CommandError(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
+    return restore_line_runs(path, scratch)
 
 
-def _inside(folder: Path) -> list["Run"]:
+def _list_folder_runs(folder: Path) -> list["RunFolder"]:
     """The runs in a folder. One that cannot be read is told, and left out."""
-    from ropewalk.lab import output
-    from ropewalk.lab.store import Damaged, Run
+    from ropewalk.lab.console import make_console
+    from ropewalk.lab.errors import DamagedFileError
+    from ropewalk.lab.run_store import RunFolder
 
-    runs: list[Run] = []
+    runs: list[RunFolder] = []
     for path in sorted(folder.glob("*/config.json")):
         try:
-            runs.append(Run.at(path.parent))
-        except (ValueError, Damaged) as error:
-            output.console(stderr=True).print(f"{path.parent} is left out: {error}")
+            runs.append(RunFolder.at(path.parent))
+        except (ValueError, DamagedFileError) as error:
+            make_console(stderr=True).print(f"{path.parent} is left out: {error}")
     return runs

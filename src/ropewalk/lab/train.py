@@ -1,4 +1,6 @@
-"""Train one run, or go on with it where it was left.
+"""The learning rate over a run: a rise in proportion, then half a cosine down to zero.
+
+Train one run, or go on with it where it was left.
 
 Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
 was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
@@ -20,46 +22,59 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ropewalk.lab.bench.report import machine, versions
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import same
-from ropewalk.lab.dense.base import Dense
-from ropewalk.lab.diagnosis import broken, doubt, doubt_maps, looking, uncompiled
-from ropewalk.lab.draws import seed_of
+from ropewalk.lab.data.base import same_data_facts
+from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_machine, disable_cudnn_attention, list_package_versions
+from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.hash_random import derive_seed
+from ropewalk.lab.init_from import TrainableModel, initialize_from_run
 from ropewalk.lab.lamb import Lamb
-from ropewalk.lab.schedule import learning_rate
-from ropewalk.lab.sound import TAG, sound
-from ropewalk.lab.starting import Model, begin
-from ropewalk.lab.store import PICTURE, Damaged, Run, put
-from ropewalk.lab.tasks import Pictured, task_of
-from ropewalk.lab.tasks.vision import open_data as open_data
+from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder, write_atomically
+from ropewalk.lab.tasks import build_task
+from ropewalk.lab.tasks.base import PicturedTask
+from ropewalk.lab.training_diagnosis import (
+    disable_compilation,
+    find_nonfinite_weights,
+    record_nonfinite_layers,
+    warn_compiled_features,
+    warn_compiled_loss,
+)
+from ropewalk.lab.vision_heads.backbone import DenseModel
 
-Watch = Callable[[Mapping[str, Any]], None]
-MANY = 200
+
+def compute_learning_rate(step: int, *, highest: float, warmup: int, steps: int) -> float:
+    """Of step 0, 1, …: highest · (step + 1) / warmup at first, then highest · (1 + cos(π t)) / 2 with t from 0 to 1."""
+    if step < warmup:
+        return highest * (step + 1) / warmup
+    return highest * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1))) / 2
+
+
+EpochCallback = Callable[[Mapping[str, Any]], None]
+RECOMPILE_LIMIT = 200
 """Encodings, and ways of calling them, that may be compiled in one process; beyond that they would run uncompiled."""
-RARELY = 20
+CHECKPOINT_INTERVAL_FACTOR = 20
 """A checkpoint is written when the last one took a twentieth of the time since, or when it is due."""
 
 
-class NotFinite(RuntimeError):
-    """A loss that is no number."""
-
-
-def train(config: Config, runs: Path, *, watch: Watch = lambda record: None, trackers: tuple[str, ...] = ()) -> Run:
+def train_run(
+    config: Config, runs: Path, *, watch: EpochCallback = lambda record: None, trackers: tuple[str, ...] = ()
+) -> RunFolder:
     """Train to the end, test once, and return the run. One that is done is left as it is."""
-    run = Run(runs, config)
+    run = RunFolder(runs, config)
     if run.result() is not None:
         return run
     precision = "bf16" if config.precision == "bfloat16" else "no"
     AcceleratorState._reset_state()  # another run in this process may have had another precision
     accelerator = Accelerator(mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(run.path))
     if accelerator.is_main_process:
-        run.hold({"machine": machine(), "versions": versions(), "processes": accelerator.num_processes})
+        run.acquire(
+            {"machine": describe_machine(), "versions": list_package_versions(), "processes": accelerator.num_processes}
+        )
     accelerator.wait_for_everyone()
     if trackers:
-        accelerator.init_trackers("ropewalk", config=_flat(config.document()))
+        accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
     try:
-        Trainer(config, run, accelerator, watch).go()
+        Trainer(config, run, accelerator, watch).run_training()
     finally:
         run.release()
         if trackers:
@@ -70,17 +85,17 @@ def train(config: Config, runs: Path, *, watch: Watch = lambda record: None, tra
 class Trainer:
     """The state of a run: weights, their average, the optimiser, and how far it is."""
 
-    def __init__(self, config: Config, run: Run, accelerator: Accelerator, watch: Watch) -> None:
+    def __init__(self, config: Config, run: RunFolder, accelerator: Accelerator, watch: EpochCallback) -> None:
         self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
-        self.task = task_of(config, accelerator.device)
+        self.task = build_task(config, accelerator.device)
         self.plain, self.per_epoch = self.task.model, self.task.steps
         if config.compile:  # as CUDA graphs, unless processes talk to each other: launching takes longer than a step
-            torch._dynamo.config.recompile_limit = MANY
-            torch.compiler.config.cache_key_tag = TAG
+            torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+            torch.compiler.config.cache_key_tag = COMPILE_CACHE_TAG
             graphs = accelerator.device.type == "cuda" and accelerator.num_processes == 1
             self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         self.model = self.plain if accelerator.num_processes == 1 else accelerator.prepare(self.plain)
-        self.optimiser = optimiser_of(config, self.plain)  # prepared, it would look for a package on disk in every step
+        self.optimiser = build_optimizer(config, self.plain)  # prepared, it would look for a package on disk in every step
         self.average = self._averaged()
         self.epoch, self.step, self.seconds = 0, 0, 0.0
         self.unjudged: dict[str, Any] | None = None
@@ -97,7 +112,7 @@ class Trainer:
         """What is evaluated: the moving average of the weights, if there is one."""
         return self.model if self.average is None else self.average
 
-    def go(self) -> None:
+    def run_training(self) -> None:
         """All epochs that are left, then the test set."""
         self.resume()
         with self.telling():
@@ -105,7 +120,7 @@ class Trainer:
                 self.judge(self.unjudged)
             while self.epoch < self.config.epochs:
                 record = self.one_epoch()
-                if self.config.judges(self.epoch):
+                if self.config.validates_at(self.epoch):
                     self.judge(record)
                 self.watch(record)
             self.finish()
@@ -135,8 +150,8 @@ class Trainer:
         scores = self.scores("validation")
         if not math.isfinite(scores["loss"]):
             kept = f"{self.run.path} keeps the last good state"
-            raise NotFinite(f"after epoch {self.epoch} the validation loss is {scores['loss']}; {kept}")
-        return named("validation", scores)
+            raise NonFiniteLossError(f"after epoch {self.epoch} the validation loss is {scores['loss']}; {kept}")
+        return prefix_scores("validation", scores)
 
     def one_epoch(self) -> dict[str, Any]:
         """One pass over the training set: the mean of its losses."""
@@ -150,7 +165,7 @@ class Trainer:
         loss = self.accelerator.reduce(total, "mean").item() / self.per_epoch
         self.seconds += time.perf_counter() - start
         if not math.isfinite(loss):
-            raise NotFinite(self.told(loss))
+            raise NonFiniteLossError(self.told(loss))
         return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": self.rate(self.step - 1)}
 
     def batches(self) -> Iterator[Any]:
@@ -160,9 +175,9 @@ class Trainer:
     def one_step(self, batch: Any) -> Tensor:
         """Forward, backward, update; the loss, left on the device."""
         config = self.config
-        torch.manual_seed(seed_of(config.seed, self.step, self.accelerator.process_index))
+        torch.manual_seed(derive_seed(config.seed, self.step, self.accelerator.process_index))
         rank = self.accelerator.process_index
-        with self.accelerator.autocast(), sound():
+        with self.accelerator.autocast(), disable_cudnn_attention():
             loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
         self.accelerator.backward(loss)
         if config.clip is not None:
@@ -188,11 +203,11 @@ class Trainer:
         self.plain.train()
         while self.epoch < self.config.epochs:
             for batch in self.batches():
-                with looking(self.plain) as seen:
+                with record_nonfinite_layers(self.plain) as seen:
                     self.one_step(batch)
                 if seen:
                     return f"in step {self.step} {seen[0]} is the first layer to give numbers that are not finite"
-                if names := broken(self.plain):
+                if names := find_nonfinite_weights(self.plain):
                     return f"step {self.step} made {len(names)} weights that are not finite, {names[0]} first"
                 self.step += 1
             self.epoch += 1
@@ -201,7 +216,7 @@ class Trainer:
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
         warmup, steps = round(self.config.warmup * self.per_epoch), self.config.epochs * self.per_epoch
-        return learning_rate(step, highest=self.config.learning_rate, warmup=warmup, steps=steps)
+        return compute_learning_rate(step, highest=self.config.learning_rate, warmup=warmup, steps=steps)
 
     def scores(self, split: str) -> Mapping[str, float]:
         """Of what is judged, on a part of the data."""
@@ -212,7 +227,7 @@ class Trainer:
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
-        due = self.kept + min(self.config.checkpoint, RARELY * self.writing)
+        due = self.kept + min(self.config.checkpoint, CHECKPOINT_INTERVAL_FACTOR * self.writing)
         if self.accelerator.is_main_process:
             self.run.log(**record, seconds=self.seconds)
             if self.epoch == self.config.epochs or time.monotonic() >= due:
@@ -229,8 +244,10 @@ class Trainer:
 
     def _check_data(self, facts: Mapping[str, Any]) -> None:
         """Refuse to go on with other data than the run began with."""
-        if not same(facts, here := self.task.facts()):
-            raise Damaged(f"{self.run.path} was begun with other data under this name: {facts}, where now there are {here}")
+        if not same_data_facts(facts, here := self.task.facts()):
+            raise DamagedFileError(
+                f"{self.run.path} was begun with other data under this name: {facts}, where now there are {here}"
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, their average, and the state of the optimiser, by name."""
@@ -246,8 +263,8 @@ class Trainer:
         held = self.run.load()
         self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
-            if self.config.begins is not None:
-                begin(self.plain, Run.at(self.config.begins))
+            if self.config.start_path is not None:
+                initialize_from_run(self.plain, RunFolder.at(self.config.start_path))
             if self.accelerator.is_main_process:
                 self.run.cut(0)
                 self.save()
@@ -273,12 +290,12 @@ class Trainer:
 
     def finish(self) -> None:
         """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
-        judged = self.config.compile and not isinstance(self.plain, Dense)  # whose evaluation is never compiled
+        judged = self.config.compile and not isinstance(self.plain, DenseModel)  # whose evaluation is never compiled
         compiled = self.validated()["validation_loss"] if judged else None
-        with uncompiled(self.plain):
-            result = named("test", self.scores("test")) | self.validated()
+        with disable_compilation(self.plain):
+            result = prefix_scores("test", self.scores("test")) | self.validated()
         if compiled is not None:
-            doubt(compiled, result["validation_loss"])
+            warn_compiled_loss(compiled, result["validation_loss"])
         elif self.config.compile:
             self.doubt()
         count = sum(weight.numel() for weight in self.plain.parameters())
@@ -289,25 +306,25 @@ class Trainer:
 
     def doubt(self) -> None:
         """Warn if a dense model was compiled wrongly: it is shown noise that is normalised, as its images are."""
-        if isinstance(self.plain, Dense):
+        if isinstance(self.plain, DenseModel):
             share = self.config.batch // self.accelerator.num_processes
             images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
-            with self.accelerator.autocast(), sound():
-                doubt_maps(self.plain, images)
+            with self.accelerator.autocast(), disable_cudnn_attention():
+                warn_compiled_features(self.plain, images)
 
     def draw(self) -> None:
         """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""
-        if not isinstance(self.task, Pictured):
+        if not isinstance(self.task, PicturedTask):
             return
         try:
             with self.accelerator.autocast():
                 picture = self.task.picture(self.judged)
-            put(self.run.path / PICTURE, lambda part: part.write_bytes(picture))
+            write_atomically(self.run.path / PREDICTIONS_FILE, lambda part: part.write_bytes(picture))
         except Exception as error:
-            warnings.warn(f"the result is kept, but {PICTURE} could not be drawn: {error}", stacklevel=2)
+            warnings.warn(f"the result is kept, but {PREDICTIONS_FILE} could not be drawn: {error}", stacklevel=2)
 
 
-def optimiser_of(config: Config, model: Model) -> torch.optim.Optimizer:
+def build_optimizer(config: Config, model: TrainableModel) -> torch.optim.Optimizer:
     """AdamW or LAMB; weight decay for weights that it does not spoil."""
     spared = model.no_weight_decay()
     named = list(model.named_parameters())
@@ -320,11 +337,11 @@ def optimiser_of(config: Config, model: Model) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
 
 
-def named(split: str, scores: Mapping[str, float]) -> dict[str, float]:
+def prefix_scores(split: str, scores: Mapping[str, float]) -> dict[str, float]:
     """Scores under the name of what they were made on."""
     return {f"{split}_{name}": value for name, value in scores.items()}
 
 
-def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_settings(document: Mapping[str, Any]) -> dict[str, Any]:
     """What trackers take: no lists, no objects."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}

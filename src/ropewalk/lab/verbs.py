@@ -7,24 +7,38 @@ from typing import Annotated
 
 import tyro
 
-from ropewalk.lab import output, probing, studying
-from ropewalk.lab.choose import Refusal
+from ropewalk.lab.console import is_main_process, make_console, print_json, require_matplotlib
+from ropewalk.lab.errors import CommandError
+from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs, probe_or_raise
+from ropewalk.lab.studying import (
+    collect_flag_settings,
+    execute_compare,
+    execute_fold,
+    execute_report,
+    execute_study,
+    execute_train,
+    find_runs,
+    list_finished_runs,
+    merge_encodings,
+    parse_settings,
+    print_comparison,
+)
 
 
-def fold(run: str, /, *, out: str | None = None) -> int:
+def run_fold_command(run: str, /, *, out: str | None = None) -> int:
     """Fold the encoding of a trained run into its weights: the same answers from mixed RoPE, at no further cost.
 
     Args:
         run: The folder of a run that is done.
         out: A file for the weights, which ends in .safetensors; folded.safetensors in the run's folder by default.
     """
-    done = studying.fold(Path(run), None if out is None else Path(out))
-    output.console().print(done.told())
+    done = execute_fold(Path(run), None if out is None else Path(out))
+    make_console().print(done.told())
     print(done.path)
     return 0
 
 
-def train(
+def run_train_command(
     name: str,
     /,
     *,
@@ -51,13 +65,13 @@ def train(
         runs: The folder of runs.
         track: Trackers of accelerate that are installed, such as tensorboard or wandb.
     """
-    words = (*set, *studying.spelt(model=model, task=task, start=start))
-    config, console = dataclasses.replace(studying.settings(recipe, words), seed=seed), output.console()
-    console.print(str(studying.train(name, config, Path(runs), console, track).path))
+    words = (*set, *collect_flag_settings(model=model, task=task, start=start))
+    config, console = dataclasses.replace(parse_settings(recipe, words), seed=seed), make_console()
+    console.print(str(execute_train(name, config, Path(runs), console, track).path))
     return 0
 
 
-def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
+def run_evaluate_command(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
     """Probe a trained run: other resolutions, moved positions and images, shuffled patches, longer texts, cost.
 
     Args:
@@ -66,16 +80,16 @@ def evaluate(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) 
             of text, positions, passkey, cost; all by default. What was found before is not measured again.
         json: Print one JSON document and nothing else.
     """
-    probed = probing.evaluate(studying.found([Path(path)]), probes, output.console(stderr=json))
+    probed = probe_or_raise(find_runs([Path(path)]), probes, make_console(stderr=json))
     if json:
-        output.document(probed.found)
+        print_json(probed.found)
     else:
         for path in probed.found:
             print(Path(path) / "probes.json")
     return 1 if probed.errors else 0
 
 
-def compare(
+def run_compare_command(
     encodings: tuple[str, ...] = (),
     /,
     *,
@@ -119,29 +133,29 @@ def compare(
         together: Processes that share the runs of a study, each with its share of the processors.
     """
     if study is not None:
-        places, console = (Path(runs), Path(out)), output.console()
-        return studying.study(study, encodings, set, part, only, seed, *places, console, count=together)
+        places, console = (Path(runs), Path(out)), make_console()
+        return execute_study(study, encodings, set, part, only, seed, *places, console, count=together)
     if not encodings or part or only or seed or together != 1:
-        raise Refusal("compare needs the names of encodings, or --study with --part, --only, --seed or --together")
-    chosen, console = probing.names(probes), output.console()
+        raise CommandError("compare needs the names of encodings, or --study with --part, --only, --seed or --together")
+    chosen, console = choose_probes(probes), make_console()
     if not no_report:
-        output.need_matplotlib()
+        require_matplotlib()
     every, base = (
-        studying.beside(encodings, also),
-        studying.settings(recipe, (*set, *studying.spelt(model=model, task=task))),
+        merge_encodings(encodings, also),
+        parse_settings(recipe, (*set, *collect_flag_settings(model=model, task=task))),
     )
-    done = studying.compare(every, base, Path(runs), seeds, baseline, console)
-    if not output.first():
+    done = execute_compare(every, base, Path(runs), seeds, baseline, console)
+    if not is_main_process():
         return done.code
-    missed = [] if no_report else probing.probe_all(studying.ended(done), chosen, console).errors
-    studying.tabulate(done, console)
+    missed = [] if no_report else probe_all_runs(list_finished_runs(done), chosen, console).errors
+    print_comparison(done, console)
     print(done.path)
     if not no_report:
-        print(studying.report(studying.found([done.path]), Path(out), console, baseline=done.baseline))
+        print(execute_report(find_runs([done.path]), Path(out), console, baseline=done.baseline))
     return 1 if missed else done.code
 
 
-def report(
+def run_report_command(
     paths: tuple[str, ...] = ("runs",), /, *, out: str = "out/report", question: str = "", baseline: str = "none"
 ) -> int:
     """Write one page on runs: what was asked, held equal and found, with figures; and a table as CSV.
@@ -153,8 +167,8 @@ def report(
         question: What was asked, in a sentence.
         baseline: What others are compared with.
     """
-    output.need_matplotlib()
+    require_matplotlib()
     with tempfile.TemporaryDirectory() as scratch:
-        runs = studying.found([Path(path) for path in paths], Path(scratch))
-        print(studying.report(runs, Path(out), output.console(stderr=True), question=question, baseline=baseline))
+        runs = find_runs([Path(path) for path in paths], Path(scratch))
+        print(execute_report(runs, Path(out), make_console(stderr=True), question=question, baseline=baseline))
     return 0

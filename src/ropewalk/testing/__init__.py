@@ -33,14 +33,7 @@ from ropewalk.testing.laws import (
     check_traits,
 )
 from ropewalk.testing.numerics import check_distinct, check_gradcheck, check_gradients, check_precision
-from ropewalk.testing.state import (
-    check_autocast,
-    check_casts,
-    check_config,
-    check_copy,
-    check_meta,
-    check_state_dict,
-)
+from ropewalk.testing.state import check_autocast, check_casts, check_config, check_copy, check_meta, check_state_dict
 from ropewalk.testing.tracing import check_compile, check_export, check_transforms
 
 Check = Callable[[Encoding], None]

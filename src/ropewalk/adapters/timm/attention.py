@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from timm.layers.attention import resolve_self_attn_mask
 from torch import Tensor, nn
 
-from ropewalk.adapters.timm.swapping import Swapped
+from ropewalk.adapters.timm.class_swap import Swapped
 from ropewalk.attention import attend
 from ropewalk.code import Code
 

@@ -9,8 +9,8 @@ from timm.models.eva import Eva, EvaAttention
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from ropewalk.adapters.timm.class_swap import host_of
 from ropewalk.adapters.timm.models import CodedEva, CodedModel, CodedViT, attentions
-from ropewalk.adapters.timm.swapping import host_of
 
 FAMILIES: dict[type[nn.Module], type[CodedModel]] = {VisionTransformer: CodedViT, Eva: CodedEva}
 FORWARDS = tuple(kind.forward for kind in (Attention, AttentionRope, EvaAttention))

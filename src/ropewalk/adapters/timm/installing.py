@@ -8,11 +8,11 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from ropewalk.adapters.timm.attach import before, device_of, put, uninstall
+from ropewalk.adapters.timm.class_swap import host_of
 from ropewalk.adapters.timm.hosts import Host, look_at
-from ropewalk.adapters.timm.putting import before, device_of, put, uninstall
+from ropewalk.adapters.timm.native import Own, own
 from ropewalk.adapters.timm.rope import Moves, Rope, Rule
-from ropewalk.adapters.timm.same import Own, own
-from ropewalk.adapters.timm.swapping import host_of
 from ropewalk.encoding import Encoding, one_of, parameters_of
 from ropewalk.factory import create, find
 

@@ -8,8 +8,8 @@ from timm.models._manipulate import checkpoint
 from torch import Tensor, nn
 
 from ropewalk.adapters.timm.attention import Handed
+from ropewalk.adapters.timm.class_swap import Swapped
 from ropewalk.adapters.timm.rope import Rope
-from ropewalk.adapters.timm.swapping import Swapped
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding
 from ropewalk.theory import Projection

@@ -8,12 +8,12 @@ Importing this enters rules of context extension, an attention function and a ma
 and lets `from_pretrained` load models that were saved with an encoding.
 """
 
-from ropewalk.adapters.transformers import extending, loading, scoring
+from ropewalk.adapters.transformers import attention_functions, extending, loading
 from ropewalk.adapters.transformers.folding import fold_into as fold_into
 from ropewalk.adapters.transformers.installing import install as install
 from ropewalk.adapters.transformers.installing import installed as installed
 from ropewalk.adapters.transformers.installing import uninstall as uninstall
 
 extending.register()
-scoring.register()
+attention_functions.register()
 loading.follow()

@@ -9,7 +9,7 @@ from ropewalk.adapters.transformers.embedding import by_length, pair
 from ropewalk.adapters.transformers.families import Host
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, parameters_of
-from ropewalk.extension import options as read
+from ropewalk.extension.config import options as read
 from ropewalk.factory import create, find
 
 Asked = Encoding | str | Mapping[str, Any] | None

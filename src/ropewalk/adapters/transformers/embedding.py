@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
-from ropewalk.adapters.transformers import turning
-from ropewalk.adapters.transformers.carrying import Carried, each_layer
-from ropewalk.adapters.transformers.turning import Few, lighter
+from ropewalk.adapters.transformers import apply_rotary
+from ropewalk.adapters.transformers.apply_rotary import Few, lighter
+from ropewalk.adapters.transformers.code_state import Carried, each_layer
 from ropewalk.code import Chain, Code
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
@@ -37,7 +37,7 @@ class Positions(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        turning.teach(sys.modules[type(self.host).__module__])
+        apply_rotary.teach(sys.modules[type(self.host).__module__])
 
     def of(self, layer_type: str | None) -> Encoding:
         """The encoding of a type of layers."""

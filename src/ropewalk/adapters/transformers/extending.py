@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RotaryEmbeddingConfigMixin
 
 from ropewalk import spectra
+from ropewalk.adapters.transformers.config_io import NAME
 from ropewalk.adapters.transformers.families import FAMILIES
-from ropewalk.adapters.transformers.marking import NAME
-from ropewalk.extension import RULES, options, parse
+from ropewalk.extension.config import RULES, options, parse
 
 
 def frequencies(

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ropewalk.adapters.transformers import turning
+from ropewalk.adapters.transformers import apply_rotary
 from ropewalk.adapters.transformers.building import Asked, Made, build
-from ropewalk.adapters.transformers.carrying import EAGER, FUSED, Begin, Choose
+from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
+from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded
 from ropewalk.adapters.transformers.embedding import ImagePositions, Positions, TextPositions, by_length, started
 from ropewalk.adapters.transformers.families import Host, find
-from ropewalk.adapters.transformers.marking import marked, ours, plain_config, says_folded
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
 
@@ -109,7 +109,7 @@ def remark(model: nn.Module) -> None:
 def place(model: nn.Module, made: Made, before: Any, config: Any, *, folded: bool) -> None:
     """Put encodings in their place in a model that has none, and a config in the place of its own."""
     host = find(model)
-    turning.teach(host.modelling)
+    apply_rotary.teach(host.modelling)
     kind = TextPositions if host.family.axes == 1 else ImagePositions
     device = next(iter(host.base.parameters())).device
     positions = kind(made, host.rotary, len(host.layers), before, folded=folded).train(host.base.training)

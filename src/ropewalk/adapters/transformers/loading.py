@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.adapters.transformers.building import build
+from ropewalk.adapters.transformers.config_io import NAME, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
 from ropewalk.adapters.transformers.families import Host, hosts
 from ropewalk.adapters.transformers.installing import place, swap
-from ropewalk.adapters.transformers.marking import NAME, says_folded, unmarked
 from ropewalk.encoding import Encoding
 
 GIVEN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # the configs that models were made from: their heads' too

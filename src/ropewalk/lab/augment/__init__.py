@@ -22,6 +22,3 @@ and after them mixup or cutmix. Volumes have crop, flip, turn, mixup and cutmix;
 channels. Nothing waits for the device, and nothing loops over samples. Between operations pixels are not rounded to 256
 levels.
 """
-
-from ropewalk.lab.augment.checks import OPERATIONS as OPERATIONS
-from ropewalk.lab.augment.recipe import Augment as Augment

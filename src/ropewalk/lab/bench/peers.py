@@ -1,25 +1,32 @@
 """Other people's rotations, where they are installed: functions of q and k (B H N D), with their tables made beforehand.
 
 Each says how its pairs lie, so that it is judged by the same, and gets q and k stored as it likes them.
+
+timm's rotary attention inside our ViT: the same model, whose blocks turn q and k by timm's own tables and function.
 """
 
 import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-Turn = Callable[[Tensor, Tensor], Sequence[Tensor]]
+from ropewalk.code import Code
+from ropewalk.models import ViT
+
+RotateFunction = Callable[[Tensor, Tensor], Sequence[Tensor]]
 
 
-class Peer(NamedTuple):
+class RotationPeer(NamedTuple):
     """A rotation by other people: what makes it from angles (n P) and a dtype, and the package that it needs."""
 
     name: str
-    make: Callable[[Tensor, torch.dtype], Turn]
+    make: Callable[[Tensor, torch.dtype], RotateFunction]
     interleaved: bool
     package: str = "torch"
     in_place: bool = False
@@ -27,26 +34,26 @@ class Peer(NamedTuple):
     on_cpu: bool = True
     eager: bool = True
 
-    def prepared(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def copy_query_key(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Copies of q and k that lie in memory as it wants them."""
         turned = [x.transpose(1, 2) if self.tokens_first else x for x in pair]
         q, k = (x.clone(memory_format=torch.contiguous_format) for x in turned)
         return (q.transpose(1, 2), k.transpose(1, 2)) if self.tokens_first else (q, k)
 
 
-def installed(on: str) -> list[Peer]:
+def list_installed_peers(on: str) -> list[RotationPeer]:
     """All whose packages are here and that run on such a device."""
-    return [peer for peer in PEERS if importlib.util.find_spec(peer.package) and (peer.on_cpu or on != "cpu")]
+    return [peer for peer in ROTATION_PEERS if importlib.util.find_spec(peer.package) and (peer.on_cpu or on != "cpu")]
 
 
-def _tables(angle: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _make_tables(angle: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines for halves (1 n D)."""
     both = torch.cat([angle, angle], dim=-1)[None]
     return both.cos().to(dtype), both.sin().to(dtype)
 
 
-def _plain(angle: Tensor, dtype: torch.dtype) -> Turn:
-    cos, sin = _tables(angle, dtype)
+def _make_plain(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
+    cos, sin = _make_tables(angle, dtype)
 
     def halves(x: Tensor) -> Tensor:
         a, b = x.chunk(2, dim=-1)
@@ -55,11 +62,11 @@ def _plain(angle: Tensor, dtype: torch.dtype) -> Turn:
     return lambda q, k: (halves(q), halves(k))
 
 
-def _compiled(angle: Tensor, dtype: torch.dtype) -> Turn:
-    return torch.compile(_plain(angle, dtype), fullgraph=True, dynamic=False)
+def _make_compiled(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
+    return torch.compile(_make_plain(angle, dtype), fullgraph=True, dynamic=False)
 
 
-def _complex(angle: Tensor, dtype: torch.dtype) -> Turn:
+def _make_complex(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
     turns = torch.polar(torch.ones_like(angle), angle)
 
     def pairs(x: Tensor) -> Tensor:
@@ -69,14 +76,14 @@ def _complex(angle: Tensor, dtype: torch.dtype) -> Turn:
     return lambda q, k: (pairs(q), pairs(k))
 
 
-def _transformers(angle: Tensor, dtype: torch.dtype) -> Turn:
+def _make_transformers(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-    cos, sin = _tables(angle, dtype)
+    cos, sin = _make_tables(angle, dtype)
     return lambda q, k: apply_rotary_pos_emb(q, k, cos, sin)
 
 
-def _timm(angle: Tensor, dtype: torch.dtype) -> Turn:
+def _make_timm(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
     from timm.layers import apply_rot_embed_cat  # type: ignore[attr-defined]
 
     both = angle.repeat_interleave(2, dim=-1)
@@ -84,14 +91,14 @@ def _timm(angle: Tensor, dtype: torch.dtype) -> Turn:
     return lambda q, k: (apply_rot_embed_cat(q, table), apply_rot_embed_cat(k, table))
 
 
-def _liger(angle: Tensor, dtype: torch.dtype) -> Turn:
+def _make_liger(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
     from liger_kernel.transformers.rope import liger_rotary_pos_emb
 
-    cos, sin = _tables(angle, dtype)
+    cos, sin = _make_tables(angle, dtype)
     return lambda q, k: liger_rotary_pos_emb(q, k, cos, sin)
 
 
-def _flash(angle: Tensor, dtype: torch.dtype, *, in_place: bool) -> Turn:
+def _make_flash(angle: Tensor, dtype: torch.dtype, *, in_place: bool) -> RotateFunction:
     apply_rotary = importlib.import_module("flash_attn.ops.triton.rotary").apply_rotary
     cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
 
@@ -101,16 +108,18 @@ def _flash(angle: Tensor, dtype: torch.dtype, *, in_place: bool) -> Turn:
     return lambda q, k: (one(q), one(k))
 
 
-PEERS = (
-    Peer("plain formula, compiled", _compiled, False, eager=False),
-    Peer("rope-vit's complex formula", _complex, True),
-    Peer("transformers", _transformers, False, "transformers"),
-    Peer("timm", _timm, True, "timm"),
-    Peer("liger, in place", _liger, False, "liger_kernel", in_place=True, tokens_first=True, on_cpu=False),
-    Peer("flash-attn", functools.partial(_flash, in_place=False), False, "flash_attn", tokens_first=True, on_cpu=False),
-    Peer(
+ROTATION_PEERS = (
+    RotationPeer("plain formula, compiled", _make_compiled, False, eager=False),
+    RotationPeer("rope-vit's complex formula", _make_complex, True),
+    RotationPeer("transformers", _make_transformers, False, "transformers"),
+    RotationPeer("timm", _make_timm, True, "timm"),
+    RotationPeer("liger, in place", _make_liger, False, "liger_kernel", in_place=True, tokens_first=True, on_cpu=False),
+    RotationPeer(
+        "flash-attn", functools.partial(_make_flash, in_place=False), False, "flash_attn", tokens_first=True, on_cpu=False
+    ),
+    RotationPeer(
         "flash-attn, in place",
-        functools.partial(_flash, in_place=True),
+        functools.partial(_make_flash, in_place=True),
         False,
         "flash_attn",
         in_place=True,
@@ -118,3 +127,60 @@ PEERS = (
         on_cpu=False,
     ),
 )
+
+TimmFactory = Callable[[ViT], nn.Module]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimmCode(Code):
+    """Turns q and k as timm's AttentionRope does."""
+
+    table: Tensor  # ([L] [h] n 2D), sines and cosines
+
+    def q(self, q: Tensor) -> Tensor:
+        from timm.layers import apply_rot_embed_cat  # type: ignore[attr-defined]
+
+        return apply_rot_embed_cat(q, self.table).type_as(q)
+
+    def k(self, k: Tensor) -> Tensor:
+        return self.q(k)
+
+
+class TimmEmbedding(nn.Module):
+    """A rotary embedding of timm in the place of an encoding; its tables are those of the training grid."""
+
+    def __init__(self, embedding: nn.Module, layers: int) -> None:
+        super().__init__()
+        self.embedding, self.layers = embedding, layers
+
+    def grid(self, *sizes: int, **options: Any) -> Tensor:
+        """No positions: timm knows its own."""
+        return torch.empty(0)
+
+    def forward(self, positions: Tensor) -> TimmCode:
+        """The code of all layers."""
+        table: Tensor = self.embedding.get_embed()  # type: ignore[operator]
+        return TimmCode(layers=self.layers, table=table if table.ndim == 4 else table.expand(self.layers, *table.shape))
+
+
+def create_timm_axial(model: ViT) -> TimmEmbedding:
+    """Heo et al.'s axial frequencies."""
+    from timm.layers import RotaryEmbeddingCat  # type: ignore[attr-defined]
+
+    made = model.encoding
+    options: dict[str, Any] = {"temperature": 100.0, "feat_shape": list(made.size or ()), "grid_indexing": "xy"}
+    return TimmEmbedding(RotaryEmbeddingCat(made.head_dim, in_pixels=False, **options), len(model.blocks))
+
+
+def create_timm_mixed(model: ViT) -> TimmEmbedding:
+    """Heo et al.'s learned wave vectors, a set for each layer and head."""
+    from timm.layers import RotaryEmbeddingMixed  # type: ignore[attr-defined]
+
+    made, layers = model.encoding, len(model.blocks)
+    options: dict[str, Any] = {"temperature": 10.0, "feat_shape": list(made.size or ()), "grid_indexing": "xy"}
+    return TimmEmbedding(RotaryEmbeddingMixed(made.heads * made.head_dim, layers, made.heads, **options), layers)
+
+
+def list_timm_factories() -> dict[str, TimmFactory]:
+    """What timm has, if it is installed."""
+    return {"timm, axial": create_timm_axial, "timm, mixed": create_timm_mixed} if find_spec("timm") else {}

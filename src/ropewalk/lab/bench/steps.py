@@ -1,4 +1,6 @@
-"""A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
+"""Models that differ by their encoding alone: none, each of ours in all its forms, and timm's where it is installed.
+
+A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
 
 Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns. Captured
 is the same work in a CUDA graph: what the device does, where it may wait for Python to launch it otherwise.
@@ -7,52 +9,124 @@ is the same work in a CUDA graph: what the device does, where it may wait for Py
 import contextlib
 import functools
 import statistics
-from collections.abc import Collection, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.lab.bench.clock import Work, captured, device, peak, resident, rounds_in_turn
-from ropewalk.lab.bench.contenders import Make, Setting, contenders
-from ropewalk.lab.bench.job import Job, Refused, Row, select
+from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.encodings import REGISTRY
+from ropewalk.lab.bench.peers import TimmFactory, list_timm_factories
+from ropewalk.lab.bench.timing import (
+    BenchJob,
+    BenchRow,
+    TimedWork,
+    WrongResultError,
+    capture_graph,
+    get_bench_device,
+    get_resident_bytes,
+    measure_peak_memory,
+    select_bench_jobs,
+    time_interleaved_rounds,
+)
+from ropewalk.models import ViT
 
-MODES = ("eager", "captured", "compiled", "compiled and captured")
+REPORTED_BLOCK_SIZES = {"liere": (8, 64)}  # sizes that papers report; the default alone of others
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSetting:
+    """The model, the data, and how often each is timed."""
+
+    preset: str = "small"
+    size: tuple[int, int] = (224, 224)
+    patch: int = 16
+    batch: int = 256
+    classes: int = 1000
+    width: int | None = None
+    depth: int | None = None
+    heads: int | None = None
+    rounds: int = 10
+    inner: int = 3
+    backend: str = "inductor"
+
+
+ModelFactory = Callable[[StepSetting], ViT]
+
+
+def create_bench_vit(setting: StepSetting, encoding: str, **options: Any) -> ViT:
+    """The model with one of our encodings."""
+    shape = {name: getattr(setting, name) for name in ("size", "patch", "classes", "width", "depth", "heads")}
+    return ViT(setting.preset, encoding=encoding, options=options, **shape)
+
+
+def create_timm_vit(setting: StepSetting, host: TimmFactory) -> ViT:
+    """The model with an encoding of someone else."""
+    model = create_bench_vit(setting, "none")
+    model.encoding = host(model)  # type: ignore[assignment]
+    return model
+
+
+def list_step_contenders() -> dict[str, ModelFactory]:
+    """None first, then every encoding that takes two axes, in all its forms, and then timm's."""
+    kinds = [kind for kind in REGISTRY.values() if kind.allowed_axes is None or 2 in kind.allowed_axes]
+    found: dict[str, ModelFactory] = {}
+    for kind in sorted(kinds, key=lambda kind: (kind.name != "none", kind.name)):
+        for name, options in _list_forms(kind).items():
+            found[name] = functools.partial(create_bench_vit, encoding=kind.name, **options)
+    return found | {name: functools.partial(create_timm_vit, host=host) for name, host in list_timm_factories().items()}
+
+
+def _list_forms(kind: type[Encoding]) -> dict[str, dict[str, Any]]:
+    """The options of each form by name: sizes of blocks; or fixed, and learned where it can be."""
+    known = parameters_of(kind)
+    if "block" in known:
+        return {
+            f"{kind.name}, block {block}": {"block": block}
+            for block in REPORTED_BLOCK_SIZES.get(kind.name, (known["block"].default,))
+        }
+    return {kind.name: {}} | ({f"{kind.name}, learned": {"learned": True}} if "learned" in known else {})
+
+
+STEP_MODES = ("eager", "captured", "compiled", "compiled and captured")
 # Dynamo counts the graphs of all contenders as recompilations of one forward pass, and beyond 8 runs it eagerly.
-GRAPHS = 10_000
+MAX_COMPILED_GRAPHS = 10_000
 
-LARGE = Setting()
-TINY: dict[str, Any] = {"width": 128, "depth": 2, "heads": 2, "size": (24, 40), "patch": 8, "batch": 2, "classes": 10}
-SMALL = Setting(**TINY, rounds=3, inner=1, backend="eager")  # graphs are captured, but compiling each takes ten seconds
+LARGE_SETTING = StepSetting()
+TINY_SHAPE: dict[str, Any] = {"width": 128, "depth": 2, "heads": 2, "size": (24, 40), "patch": 8, "batch": 2, "classes": 10}
+SMALL_SETTING = StepSetting(
+    **TINY_SHAPE, rounds=3, inner=1, backend="eager"
+)  # graphs are captured, but compiling each takes ten seconds
 
 
-class Contender:
+class StepContender:
     """A model, and what it does: a training step, and inference. Compiled, it is one graph or an error."""
 
-    def __init__(self, setting: Setting, make: Make, mode: str) -> None:
+    def __init__(self, setting: StepSetting, make: ModelFactory, mode: str) -> None:
         torch.manual_seed(0)
-        before = resident()
-        self.model = make(setting).to(device())
-        self.images = torch.randn(setting.batch, 3, *setting.size, device=device())
-        self.labels = torch.randint(setting.classes, (setting.batch,), device=device())
+        before = get_resident_bytes()
+        self.model = make(setting).to(get_bench_device())
+        self.images = torch.randn(setting.batch, 3, *setting.size, device=get_bench_device())
+        self.labels = torch.randint(setting.classes, (setting.batch,), device=get_bench_device())
         capturable = "captured" in mode
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True, capturable=capturable)
         self.stream = self._stream()
         if "compiled" in mode:
             self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
-        self.memory = peak(self._train, above=before)
-        self.train: Work = self._train
-        self.infer: Work = self._infer
+        self.memory = measure_peak_memory(self._train, above=before)
+        self.train: TimedWork = self._train
+        self.infer: TimedWork = self._infer
         if capturable:
-            self.train = captured(self._train)
+            self.train = capture_graph(self._train)
             self.model.eval()
-            self.infer = captured(self._infer)
+            self.infer = capture_graph(self._infer)
 
     def _train(self) -> None:
         """One step."""
-        with torch.autocast(device(), torch.bfloat16):
+        with torch.autocast(get_bench_device(), torch.bfloat16):
             loss = F.cross_entropy(self.model(self.images), self.labels)
         loss.backward()
         self.optimiser.step()
@@ -61,46 +135,46 @@ class Contender:
     @torch.no_grad()
     def _infer(self) -> None:
         """Logits of a batch."""
-        with torch.autocast(device(), torch.bfloat16):
+        with torch.autocast(get_bench_device(), torch.bfloat16):
             self.model(self.images)
 
     @torch.no_grad()
-    def _stream(self) -> Row:
+    def _stream(self) -> BenchRow:
         """What the last block hands on: of which dtype, and how many tokens."""
         seen: list[Tensor] = []
         hook = self.model.blocks[-1].register_forward_hook(lambda module, given, out: seen.append(out))
-        with torch.autocast(device(), torch.bfloat16):
+        with torch.autocast(get_bench_device(), torch.bfloat16):
             self.model(self.images[:1])
         hook.remove()
         return {"residual": str(seen[0].dtype).removeprefix("torch."), "tokens": seen[0].shape[1]}
 
 
-class Field:
+class StepField:
     """All contenders of one mode; the model with no encoding is made when the first of them is measured."""
 
-    def __init__(self, setting: Setting, mode: str) -> None:
+    def __init__(self, setting: StepSetting, mode: str) -> None:
         self.setting, self.mode = setting, mode
 
     @functools.cached_property
-    def base(self) -> Contender:
+    def base(self) -> StepContender:
         """The model with no encoding."""
-        return Contender(self.setting, contenders()["none"], self.mode)
+        return StepContender(self.setting, list_step_contenders()["none"], self.mode)
 
-    def measure(self, make: Make) -> Row:
+    def measure(self, make: ModelFactory) -> BenchRow:
         """A contender beside the base."""
-        with every_graph() if "compiled" in self.mode else contextlib.nullcontext():
-            return self._beside(self.base, Contender(self.setting, make, self.mode))
+        with require_full_compilation() if "compiled" in self.mode else contextlib.nullcontext():
+            return self._beside(self.base, StepContender(self.setting, make, self.mode))
 
-    def _beside(self, base: Contender, other: Contender) -> Row:
+    def _beside(self, base: StepContender, other: StepContender) -> BenchRow:
         """Medians, and ratios to the base, the two taking turns."""
         if other.stream != base.stream:
-            raise Refused(f"its blocks hand on {other.stream}, those of the model with no encoding {base.stream}")
-        row: Row = {"parameters": sum(weight.numel() for weight in other.model.encoding.parameters()), **other.stream}
+            raise WrongResultError(f"its blocks hand on {other.stream}, those of the model with no encoding {base.stream}")
+        row: BenchRow = {"parameters": sum(weight.numel() for weight in other.model.encoding.parameters()), **other.stream}
         for name, training in (("train", True), ("infer", False)):
             for contender in (other, base):
                 contender.model.train(training)
             works = getattr(other, name), getattr(base, name)
-            mine, theirs = rounds_in_turn(*works, rounds=self.setting.rounds, inner=self.setting.inner)
+            mine, theirs = time_interleaved_rounds(*works, rounds=self.setting.rounds, inner=self.setting.inner)
             low, ratio, high = statistics.quantiles([a / b for a, b in zip(mine, theirs, strict=True)], n=4)
             row |= {f"{name} ms": statistics.median(mine), f"{name} ms ratio": ratio, f"{name} spread": (high - low) / 2}
         if other.memory is not None and base.memory is not None:
@@ -109,31 +183,31 @@ class Field:
 
 
 @contextlib.contextmanager
-def every_graph() -> Iterator[None]:
+def require_full_compilation() -> Iterator[None]:
     """A context in which whatever is to be compiled is compiled, or else is an error."""
-    limits = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), GRAPHS)
+    limits = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), MAX_COMPILED_GRAPHS)
     with torch._dynamo.config.patch({**limits, "fail_on_recompile_limit_hit": True}):
         yield
 
 
-def settings() -> Row:
+def get_step_settings() -> BenchRow:
     """What all rows have in common."""
-    chosen = LARGE if device() == "cuda" else SMALL
+    chosen = LARGE_SETTING if get_bench_device() == "cuda" else SMALL_SETTING
     common = {"autocast": "bfloat16", "optimiser": "AdamW, fused", "pool": "mean, no class token"}
     return asdict(chosen) | common
 
 
-def jobs() -> list[Job]:
+def list_step_jobs() -> list[BenchJob]:
     """A job for each mode and contender. "none" beside itself tells what a ratio is worth."""
     found = []
-    for mode in MODES if device() == "cuda" else ("eager", "compiled"):
-        field = Field(LARGE if device() == "cuda" else SMALL, mode)
-        for name, make in contenders().items():
+    for mode in STEP_MODES if get_bench_device() == "cuda" else ("eager", "compiled"):
+        field = StepField(LARGE_SETTING if get_bench_device() == "cuda" else SMALL_SETTING, mode)
+        for name, make in list_step_contenders().items():
             labels = {"suite": "steps", "mode": mode, "name": name}
-            found.append(Job(labels, functools.partial(field.measure, make), yardstick=name == "none"))
+            found.append(BenchJob(labels, functools.partial(field.measure, make), yardstick=name == "none"))
     return found
 
 
-def rows(names: Collection[str] = (), modes: Collection[str] = MODES) -> Iterator[Row]:
+def measure_step_rows(names: Collection[str] = (), modes: Collection[str] = STEP_MODES) -> Iterator[BenchRow]:
     """The rows of contenders of these names and modes, those of "none" with them."""
-    return (job.row() for job in select(jobs(), names, modes))
+    return (job.row() for job in select_bench_jobs(list_step_jobs(), names, modes))

@@ -10,12 +10,3 @@ and `in_order` say which samples come when. Everything random follows from the s
 the same batches come from any number of processes and workers, and after any interruption. The test set is not read before
 its batches are asked for.
 """
-
-from ropewalk.lab.data.base import Batch as Batch
-from ropewalk.lab.data.base import Data as Data
-from ropewalk.lab.data.base import same as same
-from ropewalk.lab.data.crop import Crop as Crop
-from ropewalk.lab.data.order import epoch_order as epoch_order
-from ropewalk.lab.data.order import in_order as in_order
-from ropewalk.lab.data.sets import load as load
-from ropewalk.lab.data.sets import names as names

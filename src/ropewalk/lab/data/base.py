@@ -1,19 +1,29 @@
-"""What every data set is, wherever its images lie."""
+"""What every data set is, wherever its images lie.
 
+How large a random crop is: it knows nothing of images, so that settings can name it without torchvision.
+
+Samples that are the same in every epoch: read once from their files, they stay on the device.
+
+Data sets that fit in memory: all images lie on one device and batches are picked there, so that nothing is waited for.
+"""
+
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from ropewalk.encoding import one_of
+from ropewalk.lab.data.image_arrays import RESIZE_CHUNK, channel_moments, resize_images, resolve_sides
+from ropewalk.lab.data.sampling import split_train_validation
 
 
 @dataclass(frozen=True)
-class Batch:
+class ImageBatch:
     """Images uint8 (B C *size), labels int64 (B,), and each sample's index int64 (B,) in the set that its file came with.
 
     Samples of the training set and of a validation set that was cut from it count together, whatever was cut.
@@ -27,20 +37,20 @@ class Batch:
         """All three."""
         return self.images, self.labels, self.index
 
-    def __getitem__(self, rows: Tensor) -> "Batch":
-        return Batch(*(whole[rows] for whole in self.tensors()))
+    def __getitem__(self, rows: Tensor) -> "ImageBatch":
+        return ImageBatch(*(whole[rows] for whole in self.tensors()))
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> "ImageBatch":
         """The same batch on a device; from pinned memory it goes there while others work."""
         ahead = self.images.device.type == "cpu"  # the other way, nobody would wait until it has come
-        return Batch(*(whole.to(device, non_blocking=ahead) for whole in self.tensors()))
+        return ImageBatch(*(whole.to(device, non_blocking=ahead) for whole in self.tensors()))
 
-    def pin_memory(self) -> "Batch":
+    def pin_memory(self) -> "ImageBatch":
         """The same batch in memory that a GPU can fetch by itself; loaders ask for it by this name."""
-        return Batch(*(whole.pin_memory() for whole in self.tensors()))
+        return ImageBatch(*(whole.pin_memory() for whole in self.tensors()))
 
 
-class Measured(ABC):
+class HasMoments(ABC):
     """Images with moments."""
 
     @property
@@ -59,7 +69,7 @@ class Measured(ABC):
         """Mean and deviation."""
 
 
-class Data(Measured):
+class ImageData(HasMoments):
     """A training, a validation and a test set.
 
     classes   Their names; labels are places in this list.
@@ -88,29 +98,29 @@ class Data(Measured):
         self.device = torch.device(device)
         return self
 
-    def batches(self, split: str, order: Sequence[Tensor], epoch: int = 0) -> Iterator[Batch]:
+    def batches(self, split: str, order: Sequence[Tensor], epoch: int = 0) -> Iterator[ImageBatch]:
         """A batch for each tensor of positions in the split, int64 (B,). `epoch` is what random crops depend on."""
         count = self.counts[one_of("split", split, self.counts)]
-        return self._batches(split, [_checked(positions, split, count) for positions in order], epoch)
+        return self._batches(split, [_checked_positions(positions, split, count) for positions in order], epoch)
 
     @abstractmethod
-    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[Batch]:
+    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[ImageBatch]:
         """Batches of a split that there is; positions are right and on the CPU."""
 
 
-def same(facts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def same_data_facts(facts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     """Whether facts are of the same data: moments may differ by rounding, which is not the same on all devices."""
-    return facts.keys() == others.keys() and all(_close(facts[name], others[name]) for name in facts)
+    return facts.keys() == others.keys() and all(_nearly_equal(facts[name], others[name]) for name in facts)
 
 
-def _close(one: Any, other: Any) -> bool:
+def _nearly_equal(one: Any, other: Any) -> bool:
     """Whether values are the same: lists of numbers that are not whole, to rounding."""
     if isinstance(one, list) and any(isinstance(value, float) for value in one):
         return len(one) == len(other) and torch.allclose(torch.tensor(one), torch.tensor(other))
     return bool(one == other)
 
 
-def _checked(positions: Tensor, split: str, count: int) -> Tensor:
+def _checked_positions(positions: Tensor, split: str, count: int) -> Tensor:
     """Positions if they are in the split, on the CPU."""
     if positions.ndim != 1 or positions.dtype != torch.int64:
         raise ValueError(f"order must have tensors of int64 (B,), got {positions.dtype} {tuple(positions.shape)}")
@@ -119,3 +129,118 @@ def _checked(positions: Tensor, split: str, count: int) -> Tensor:
         came = f"{positions.min()} to {positions.max()}"
         raise ValueError(f"order must have positions from 0 to {count - 1} in {split!r}, got {came}")
     return positions
+
+
+class CropRange(NamedTuple):
+    """The range of a box's area over the image's, and of its width over its height."""
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+
+MAX_CACHE_BYTES = 2**30
+"""Bytes of a split's images beyond which its files are read anew in every pass."""
+
+
+class SampleCache:
+    """What has been read of a split of so many samples, images uint8 of this shape (C *size)."""
+
+    def __init__(self, count: int, shape: Sequence[int], device: torch.device) -> None:
+        images = torch.empty(count, *shape, dtype=torch.uint8, device=device)
+        labels, index = torch.zeros(2, count, dtype=torch.int64, device=device)
+        self._whole, self._there = ImageBatch(images, labels, index), torch.zeros(count, dtype=torch.bool)
+
+    @staticmethod
+    def fits(count: int, shape: Sequence[int]) -> bool:
+        """Whether such a split may stay in memory."""
+        return count * math.prod(shape) <= MAX_CACHE_BYTES
+
+    def batches(self, order: Sequence[Tensor], read: Callable[[list[Tensor]], Iterator[ImageBatch]]) -> Iterator[ImageBatch]:
+        """The batches of a pass, of which nothing is read that was read before."""
+        lacking = [positions[~self._there[positions]] for positions in order]
+        if not any(map(len, lacking)):
+            return pick_batches(self._whole, order)
+        return self._passing(order, lacking, read([some for some in lacking if len(some)]))
+
+    def _passing(
+        self, order: Sequence[Tensor], lacking: Sequence[Tensor], found: Iterator[ImageBatch]
+    ) -> Iterator[ImageBatch]:
+        device = self._whole.labels.device
+        for positions, some in zip(order, lacking, strict=True):
+            if len(some):
+                for whole, part in zip(self._whole.tensors(), next(found).tensors(), strict=True):
+                    whole[some.to(device)] = part
+                self._there[some] = True
+            yield self._whole[positions.to(device)]
+
+
+def pick_batches(whole: ImageBatch, order: Sequence[Tensor]) -> Iterator[ImageBatch]:
+    """Batches of a split that is in memory. All positions go to its device in one go."""
+    empty = torch.empty(0, dtype=torch.int64)
+    rows = torch.cat([empty, *order]).to(whole.labels.device)
+    for some in torch.split(rows, [len(positions) for positions in order]):
+        yield whole[some]
+
+
+LabeledImages = tuple[Tensor, Tensor]
+"""Images (N C *sides) and labels (N,)."""
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """A data set as its file has it.
+
+    validation  None if the file has none of its own.
+    test        Reads the test set, of `count` samples.
+    """
+
+    name: str
+    classes: list[str]
+    train: LabeledImages
+    validation: LabeledImages | None
+    test: Callable[[], LabeledImages]
+    count: int
+
+
+class MemoryData(ImageData):
+    """A source, cut into training and validation set; images are resized once, if a size is given."""
+
+    def __init__(
+        self, source: ImageSource, *, seed: int, validation: float, fraction: float, size: int | Sequence[int] | None
+    ) -> None:
+        images, labels = source.train
+        self.name, self.classes, self.channels = source.name, source.classes, images.shape[1]
+        self.size = tuple(images.shape[2:]) if size is None else resolve_sides(size, images.ndim - 2)
+        own = source.validation
+        rows, held = split_train_validation(labels, seed=seed, validation=0.0 if own else validation, fraction=fraction)
+        self._parts = {
+            "train": self._sized(images[rows], labels[rows], rows),
+            "validation": self._sized(*own) if own else self._sized(images[held], labels[held], held),
+        }
+        self._read_test = source.test
+        self.counts = {split: len(part.labels) for split, part in self._parts.items()} | {"test": source.count}
+
+    def _sized(self, images: Tensor, labels: Tensor, index: Tensor | None = None) -> ImageBatch:
+        """A whole split, on the device."""
+        index = torch.arange(len(labels)) if index is None else index
+        return ImageBatch(resize_images(images, self.size), labels, index).to(self.device)
+
+    @cached_property
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return channel_moments(torch.split(self._parts["train"].images, RESIZE_CHUNK), self.channels)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same data, moved to the device."""
+        self._parts = {split: part.to(device) for split, part in self._parts.items()}
+        return super().to(device)
+
+    def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[ImageBatch]:
+        if split not in self._parts:
+            self._parts[split] = self._test()
+        return pick_batches(self._parts[split], order)
+
+    def _test(self) -> ImageBatch:
+        images, labels = self._read_test()
+        if len(labels) != self.counts["test"]:
+            raise ValueError(f"the test set of {self.name} must have {self.counts['test']} samples, got {len(labels)}")
+        return self._sized(images, labels)

@@ -1,4 +1,8 @@
-"""Images with boxes and outlines in the form of COCO: a folder with annotations/ and the images.
+"""What files of COCO's form must say of images, kinds and things. What is wrong is told with the file and the entry.
+
+Outlines of things in the forms of COCO, polygons and run lengths, which pycocotools reads and writes.
+
+Images with boxes and outlines in the form of COCO: a folder with annotations/ and the images.
 
 annotations/ has one instances_train*.json and one instances_val*.json; images lie in the folder of the same ending, as
 train2017/. The second is the test set; for validation a share of the images of the first is kept. Outlines are polygons or
@@ -8,42 +12,148 @@ out and counted. No image may be in both files.
 
 import json
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from ropewalk.lab.data.entries import IMAGE, KIND, OUTLINED, THING, Entry, check
-from ropewalk.lab.data.maps.pairs import begun
-from ropewalk.lab.data.outlines import outlined
-from ropewalk.lab.data.rgb import lazy
-from ropewalk.lab.data.scenes import SEED, Scene, Scenes, opened, some_of, stacked
-from ropewalk.lab.data.split import VALIDATION, held_out
+from ropewalk.lab.data.detection import (
+    SCENE_SPLIT_SEED,
+    DetectionData,
+    ImageScene,
+    choose_train_share,
+    read_image_tensor,
+    stack_boxes,
+)
+from ropewalk.lab.data.image_files import open_image_file, open_image_lazily
+from ropewalk.lab.data.sampling import VALIDATION_STREAM, hold_out_share
+from ropewalk.validation import (
+    INTEGER_RULE,
+    NAME_RULE,
+    FieldRule,
+    find_violation,
+    is_finite_number,
+    is_integer,
+    is_number_list,
+)
+
+CocoEntry = dict[str, Any]
 
 
-class Coco(Scenes):
+def check_coco_entries(path: Path, what: str, entries: Sequence[Any], rules: Mapping[str, FieldRule]) -> None:
+    """Refuse a file with an entry that breaks a rule; `what` an entry is, is said."""
+    for place, entry in enumerate(entries):
+        if fault := find_violation(entry, rules):
+            known = isinstance(entry, dict) and "id" in entry
+            raise ValueError(f"{path}: {what} {repr(entry['id']) if known else f'{place} of its list'} {fault}")
+
+
+def _is_key(value: Any) -> bool:
+    return is_integer(value) or isinstance(value, str)
+
+
+def _is_pixel_count(value: Any) -> bool:
+    return is_integer(value) and value > 0
+
+
+def _is_box(value: Any) -> bool:
+    return is_number_list(value) and len(value) == 4
+
+
+def _is_outline(value: Any) -> bool:
+    if isinstance(value, dict):
+        return isinstance(value.get("counts"), list | str) and isinstance(value.get("size"), list)
+    return isinstance(value, list) and len(value) > 0 and all(map(_is_polygon, value))
+
+
+def _is_polygon(value: Any) -> bool:
+    return is_number_list(value) and len(value) >= 6 and len(value) % 2 == 0
+
+
+_SIDE_RULE, _KEY_RULE = FieldRule("a whole number of pixels", _is_pixel_count), FieldRule("a number or a name", _is_key)
+IMAGE_RULES = {"id": _KEY_RULE, "file_name": NAME_RULE, "height": _SIDE_RULE, "width": _SIDE_RULE}
+CATEGORY_RULES = {"id": INTEGER_RULE, "name": NAME_RULE}
+ANNOTATION_RULES = {
+    "image_id": _KEY_RULE,
+    "category_id": _KEY_RULE,
+    "bbox": FieldRule("four numbers", _is_box),
+    "area": FieldRule("a number", is_finite_number, 0),
+    "iscrowd": FieldRule("0 or 1", lambda value: value in (0, 1), 0),
+}
+MASK_ANNOTATION_RULES = ANNOTATION_RULES | {
+    "segmentation": FieldRule("polygons of three points or more, or run lengths", _is_outline)
+}
+"""Of things whose outlines are asked for."""
+
+_MaskEntry = dict[str, Any]
+
+
+def import_mask_coder() -> Any:
+    """pycocotools' coder of masks, if it is installed."""
+    try:
+        import pycocotools.mask  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ValueError(f"boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
+    return pycocotools.mask
+
+
+def read_masks(path: Path, image: _MaskEntry, entries: list[_MaskEntry]) -> Tensor:
+    """Masks bool (n, rows, columns) of what is in an image, which has a height and a width."""
+    out = torch.zeros(len(entries), image["height"], image["width"], dtype=torch.bool)
+    for mask, entry in zip(out, entries, strict=True):
+        try:
+            mask.copy_(torch.from_numpy(decode_mask(entry["segmentation"], *mask.shape)))
+        except Exception as error:
+            told = f"the outline of annotation {entry.get('id')!r} in {path}"
+            raise ValueError(f"{told} cannot be read: {type(error).__name__}: {error}") from error
+    return out
+
+
+def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
+    """The mask of polygons, or of run lengths, compressed or not."""
+    coded = outline
+    if isinstance(outline, list):
+        coded = import_mask_coder().merge(import_mask_coder().frPyObjects(outline, rows, columns))
+    elif isinstance(outline["counts"], list):
+        coded = import_mask_coder().frPyObjects(outline, rows, columns)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        return import_mask_coder().decode(coded)
+
+
+def encode_masks(masks: Tensor) -> list[_MaskEntry]:
+    """Masks (n, rows, columns) as run lengths."""
+    return [import_mask_coder().encode(np.asfortranarray(mask.numpy())) for mask in masks.cpu().byte()]
+
+
+class CocoData(DetectionData):
     """Images of both files, those of the first first; images are read when they are asked for."""
 
     def __init__(self, folder: Path, *, validation: float, fraction: float, masks: bool) -> None:
         self.name, self.masks, self.left_out = folder.name, masks, 0
-        files = {part: _file(folder, part) for part in ("train", "val")}
-        held = {part: _read(path, masks) for part, path in files.items()}
-        kinds = _kinds(held, files)
+        files = {part: _annotation_file(folder, part) for part in ("train", "val")}
+        held = {part: _read_annotations(path, masks) for part, path in files.items()}
+        kinds = _category_names(held, files)
         self.classes, self.labels = [*kinds.values()], {number: i for i, number in enumerate(kinds, start=1)}
-        self.images: list[tuple[Path, Entry, list[Entry]]] = []
+        self.images: list[tuple[Path, CocoEntry, list[CocoEntry]]] = []
         for part, path in files.items():
             self._add(folder / path.stem.removeprefix("instances_"), held[part], path)
-        _check_apart(self.images)
+        _check_no_overlap(self.images)
         if self.left_out:
             warnings.warn(f"{folder}: {self.left_out} boxes of which nothing lies in the image are left out", stacklevel=2)
         count = len(held["train"]["images"])
-        rest, kept = held_out(torch.zeros(count, dtype=torch.int64), validation, seed=SEED, stream=VALIDATION)
+        rest, kept = hold_out_share(
+            torch.zeros(count, dtype=torch.int64), validation, seed=SCENE_SPLIT_SEED, stream=VALIDATION_STREAM
+        )
         test = torch.arange(count, len(self.images))
-        self.index = {"train": some_of(rest, fraction), "validation": kept, "test": test}
+        self.index = {"train": choose_train_share(rest, fraction), "validation": kept, "test": test}
 
-    def _add(self, folder: Path, held: Entry, path: Path) -> None:
+    def _add(self, folder: Path, held: CocoEntry, path: Path) -> None:
         """The images of a file, each with the things in it."""
-        by_image: dict[Any, list[Entry]] = {image["id"]: [] for image in held["images"]}
+        by_image: dict[Any, list[CocoEntry]] = {image["id"]: [] for image in held["images"]}
         for entry in held["annotations"]:
             if entry["image_id"] not in by_image:
                 raise ValueError(f"{path} has something in image {entry['image_id']}, and no such image")
@@ -54,31 +164,31 @@ class Coco(Scenes):
         if len(by_image) < len(held["images"]):
             raise ValueError(f"{path} must have each image once, got {len(held['images'])} of {len(by_image)} ids")
         for image in held["images"]:
-            there = [entry for entry in by_image[image["id"]] if _inside(entry["bbox"], image)]
+            there = [entry for entry in by_image[image["id"]] if _clip_box(entry["bbox"], image)]
             self.left_out += len(by_image[image["id"]]) - len(there)
             self.images.append((folder / image["file_name"], image, there))
 
-    def scene(self, number: int) -> Scene:
+    def scene(self, number: int) -> ImageScene:
         """An image with the things in it."""
         path, said, entries = self.images[number]
-        image = opened(path)
-        _check_sides(path, said, *image.shape[-2:])
-        boxes = stacked([box for entry in entries if (box := _inside(entry["bbox"], said))])
+        image = read_image_tensor(path)
+        _check_image_size(path, said, *image.shape[-2:])
+        boxes = stack_boxes([box for entry in entries if (box := _clip_box(entry["bbox"], said))])
         labels = torch.tensor([self.labels[entry["category_id"]] for entry in entries], dtype=torch.int64)
         crowd = torch.tensor([bool(entry.get("iscrowd", 0)) for entry in entries], dtype=torch.bool)
         sides = (boxes[:, 2:] - boxes[:, :2]).prod(1).tolist()
         areas = [float(entry.get("area", side)) for entry, side in zip(entries, sides, strict=True)]
-        masks = outlined(path, said, entries) if self.masks else None
-        return Scene(image, boxes, labels, crowd, torch.tensor(areas, dtype=torch.float32), masks)
+        masks = read_masks(path, said, entries) if self.masks else None
+        return ImageScene(image, boxes, labels, crowd, torch.tensor(areas, dtype=torch.float32), masks)
 
     def look_at(self, number: int) -> None:
         """An image of the size that its entry says, and outlines of that size where they say one."""
         path, said, entries = self.images[number]
-        with begun(path, lazy) as image:
-            _check_sides(path, said, image.height, image.width)
+        with open_image_file(path, open_image_lazily) as image:
+            _check_image_size(path, said, image.height, image.width)
         for entry in entries if self.masks else ():
             if isinstance(outline := entry["segmentation"], dict):
-                _check_sides(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
+                _check_image_size(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
 
     def things(self, part: str) -> int:
         """Things of a part that are no crowd."""
@@ -86,28 +196,28 @@ class Coco(Scenes):
         return sum(not entry.get("iscrowd", 0) for entry in entries)
 
 
-def _check_sides(what: Path | str, said: Entry, *sides: int) -> None:
+def _check_image_size(what: Path | str, said: CocoEntry, *sides: int) -> None:
     if sides != (said["height"], said["width"]):
         came = " × ".join(map(str, sides))
         raise ValueError(f"{what} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
 
 
-def _check_apart(images: list[tuple[Path, Entry, list[Entry]]]) -> None:
+def _check_no_overlap(images: list[tuple[Path, CocoEntry, list[CocoEntry]]]) -> None:
     """No image is there twice: not in one file, nor under the same name, byte for byte, in both."""
     seen: dict[str, Path] = {}
     for path, _, _ in images:
         other = seen.setdefault(path.name, path)
-        if other is not path and (other == path or _same(other, path)):
+        if other is not path and (other == path or _same_bytes(other, path)):
             raise ValueError(f"the same image may not be there twice, got {other} and {path}")
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same_bytes(one: Path, other: Path) -> bool:
     """Whether two files that are there have the same bytes."""
     both = one.is_file() and other.is_file() and one.stat().st_size == other.stat().st_size
     return both and one.read_bytes() == other.read_bytes()
 
 
-def _inside(box: list[float], image: Entry) -> list[float] | None:
+def _clip_box(box: list[float], image: CocoEntry) -> list[float] | None:
     """A box of x, y, width, height as x, y, x, y in its image; None where nothing is left."""
     x, y, width, height = box
     left, right = (min(max(each, 0.0), image["width"]) for each in (x, x + width))
@@ -115,7 +225,7 @@ def _inside(box: list[float], image: Entry) -> list[float] | None:
     return [left, top, right, bottom] if right > left and bottom > top else None
 
 
-def _file(folder: Path, part: str) -> Path:
+def _annotation_file(folder: Path, part: str) -> Path:
     found = sorted((folder / "annotations").glob(f"instances_{part}*.json"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
@@ -123,7 +233,7 @@ def _file(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def _read(path: Path, masks: bool) -> Entry:
+def _read_annotations(path: Path, masks: bool) -> CocoEntry:
     """What a file says, if it says what it must."""
     try:
         held = json.loads(path.read_text())
@@ -132,13 +242,13 @@ def _read(path: Path, masks: bool) -> Entry:
         raise ValueError(f"{path} cannot be read as annotations of COCO: {error}") from error
     if missing:
         raise ValueError(f"{path} must have lists of images, annotations and categories, got no {', '.join(missing)}")
-    check(path, "image", held["images"], IMAGE)
-    check(path, "category", held["categories"], KIND)
-    check(path, "annotation", held["annotations"], OUTLINED if masks else THING)
+    check_coco_entries(path, "image", held["images"], IMAGE_RULES)
+    check_coco_entries(path, "category", held["categories"], CATEGORY_RULES)
+    check_coco_entries(path, "annotation", held["annotations"], MASK_ANNOTATION_RULES if masks else ANNOTATION_RULES)
     return held
 
 
-def _kinds(held: dict[str, Entry], files: dict[str, Path]) -> dict[int, str]:
+def _category_names(held: dict[str, CocoEntry], files: dict[str, Path]) -> dict[int, str]:
     """Names of kinds by their numbers, in the order of these, which both files share."""
     train, test = ({each["id"]: each["name"] for each in held[part]["categories"]} for part in ("train", "val"))
     if train != test:

@@ -3,16 +3,22 @@
 A folder has PNGImages/ and PedMasks/. The mask of an image NAME.png is NAME_mask.png: 0 is background, k the k-th
 pedestrian. A fixed permutation of the names, in their order, says what is what: of 170 images 40 are tested on and 20
 validated by.
+
+Penn-Fudan's images of streets, with a box and a mask for each pedestrian. A box is the least that holds a mask.
 """
 
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torchvision.ops import masks_to_boxes  # type: ignore[import-untyped]
 
-ALL, TEST, VALIDATION = 170, 40, 20
+from ropewalk.lab.data.detection import DetectionData, ImageScene, choose_train_share, read_image_tensor
+from ropewalk.lab.data.image_files import MapPair, check_map_pair, read_label_map
+
+PENNFUDAN_IMAGES, PENNFUDAN_TESTS, PENNFUDAN_VALIDATION = 170, 40, 20
 """Images of the database, and of two parts of it; other folders are cut in the same shares."""
-SEED = 0
+PENNFUDAN_SEED = 0
 """Of the permutation, whatever that of a run is."""
 
 
@@ -21,7 +27,7 @@ def is_pennfudan(folder: Path) -> bool:
     return (folder / "PNGImages").is_dir() and (folder / "PedMasks").is_dir()
 
 
-def files(folder: Path) -> list[tuple[Path, Path]]:
+def list_pennfudan_files(folder: Path) -> list[tuple[Path, Path]]:
     """Images and their masks, by name."""
     images = sorted((folder / "PNGImages").glob("*.png"))
     found = [(image, folder / "PedMasks" / f"{image.stem}_mask.png") for image in images]
@@ -30,10 +36,48 @@ def files(folder: Path) -> list[tuple[Path, Path]]:
     return found
 
 
-def split(count: int) -> dict[str, Tensor]:
+def split_pennfudan(count: int) -> dict[str, Tensor]:
     """Which of so many images are trained on, validated by and tested on."""
-    test, validation = round(count * TEST / ALL), round(count * VALIDATION / ALL)
+    test, validation = (
+        round(count * PENNFUDAN_TESTS / PENNFUDAN_IMAGES),
+        round(count * PENNFUDAN_VALIDATION / PENNFUDAN_IMAGES),
+    )
     if not (test and validation):
         raise ValueError(f"PNGImages/ must have at least 5 images, so that each part has one, got {count}")
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(SEED))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(PENNFUDAN_SEED))
     return {"train": order[test + validation :], "validation": order[test : test + validation], "test": order[:test]}
+
+
+class PennFudanData(DetectionData):
+    """Images of streets, read when they are asked for."""
+
+    def __init__(self, folder: Path, *, fraction: float, masks: bool) -> None:
+        self.name, self.classes, self.masks = folder.name, ["pedestrian"], masks
+        self.files = list_pennfudan_files(folder)
+        index = split_pennfudan(len(self.files))
+        self.index = {**index, "train": choose_train_share(index["train"], fraction)}
+
+    def scene(self, number: int) -> ImageScene:
+        """An image with its pedestrians."""
+        image, masks = read_image_tensor(self.files[number][0]), self._masks(number)
+        if image.shape[-2:] != masks.shape[-2:]:
+            came = f"{tuple(image.shape[-2:])} and {tuple(masks.shape[-2:])}"
+            raise ValueError(f"{' and '.join(map(str, self.files[number]))} must have one size, got {came}")
+        count = len(masks)
+        boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])  # the last pixel is inside
+        labels, crowd = torch.ones(count, dtype=torch.int64), torch.zeros(count, dtype=torch.bool)
+        return ImageScene(image, boxes, labels, crowd, masks.flatten(1).sum(1).float(), masks if self.masks else None)
+
+    def look_at(self, number: int) -> None:
+        """An image and a mask of one size."""
+        check_map_pair(MapPair(*self.files[number]))
+
+    def things(self, part: str) -> int:
+        """Pedestrians of a part."""
+        return sum(len(self._masks(number)) for number in self.index[part].tolist())
+
+    def _masks(self, number: int) -> Tensor:
+        """Of each pedestrian, bool (n, rows, columns)."""
+        numbers = torch.from_numpy(read_label_map(self.files[number][1]))
+        there = numbers.unique()
+        return numbers == there[there > 0, None, None]

@@ -14,21 +14,21 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import one_of, positive
-from ropewalk.lab.data.keys import drawn, scattered
-from ropewalk.lab.data.order import epoch_order
-from ropewalk.lab.draws import seed_of
+from ropewalk.lab.data.passkeys import draw_keys, scatter_keys
+from ropewalk.lab.data.sampling import epoch_order
+from ropewalk.lab.hash_random import derive_seed
 
-OFFSET = 1005
+OFFSET_STREAM = 1005
 """The stream of draws of where the first window of an epoch begins."""
 
 
-class Text:
+class TextData:
     """The bytes (N,) of a training, a validation and a test text, by name."""
 
     def __init__(self, path: str | Path, *, fraction: float = 1.0) -> None:
         where = Path(path).expanduser()
         self.name = where.name
-        self.parts = _folder(where) if where.is_dir() else _file(where)
+        self.parts = _read_folder(where) if where.is_dir() else _read_text_file(where)
         self.parts["train"] = self.parts["train"][: int(fraction * len(self.parts["train"]))]
         self.sums = {split: hashlib.sha256(part.numpy().data).hexdigest() for split, part in self.parts.items()}
 
@@ -44,7 +44,7 @@ class Text:
         """Windows of length + 1 bytes, one every `length`, that fit from the beginning."""
         return max(0, (len(self._part(split)) - 1) // positive("length", length))
 
-    def drawn(self, length: int) -> int:
+    def count_train_windows(self, length: int) -> int:
         """Windows of the training text that fit wherever the first one begins."""
         return max(0, len(self.parts["train"]) // length - 1)
 
@@ -60,34 +60,34 @@ class Text:
         self, length: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1, keys: float | None = None
     ) -> Iterator[Tensor]:
         """The windows of an epoch: where the first begins, their order, and which have a key, are drawn by (seed, epoch)."""
-        order = epoch_order(self.drawn(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)
-        found = self.windows("train", length, order, offset=seed_of(seed, epoch, OFFSET) % length)
+        order = epoch_order(self.count_train_windows(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)
+        found = self.windows("train", length, order, offset=derive_seed(seed, epoch, OFFSET_STREAM) % length)
         if keys is None:
             return found
-        draws = drawn(seed, epoch, torch.cat(order).to(self.parts["train"].device)).split(batch // world)
-        return (scattered(some, own, keys) for some, own in zip(found, draws, strict=True))
+        draws = draw_keys(seed, epoch, torch.cat(order).to(self.parts["train"].device)).split(batch // world)
+        return (scatter_keys(some, own, keys) for some, own in zip(found, draws, strict=True))
 
     def _part(self, split: str) -> Tensor:
         return self.parts[one_of("split", split, self.parts)]
 
 
-def _folder(path: Path) -> dict[str, Tensor]:
+def _read_folder(path: Path) -> dict[str, Tensor]:
     if missing := [name for name in ("train.txt", "val.txt") if not (path / name).is_file()]:
         raise ValueError(f"a folder of text must have train.txt and val.txt, but {path} has no {' and no '.join(missing)}")
-    held = _bytes(path / "val.txt")
-    return {"train": _bytes(path / "train.txt"), **_cut(held, validation=(0.0, 0.5), test=(0.5, 1.0))}
+    held = _read_bytes(path / "val.txt")
+    return {"train": _read_bytes(path / "train.txt"), **_cut_text(held, validation=(0.0, 0.5), test=(0.5, 1.0))}
 
 
-def _file(path: Path) -> dict[str, Tensor]:
+def _read_text_file(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ValueError(f"text must be a file, or a folder with train.txt and val.txt, but there is none at {path}")
-    return _cut(_bytes(path), train=(0.0, 0.9), validation=(0.9, 0.95), test=(0.95, 1.0))
+    return _cut_text(_read_bytes(path), train=(0.0, 0.9), validation=(0.9, 0.95), test=(0.95, 1.0))
 
 
-def _bytes(path: Path) -> Tensor:
+def _read_bytes(path: Path) -> Tensor:
     return torch.from_numpy(np.fromfile(path, np.uint8))
 
 
-def _cut(whole: Tensor, **shares: tuple[float, float]) -> dict[str, Tensor]:
+def _cut_text(whole: Tensor, **shares: tuple[float, float]) -> dict[str, Tensor]:
     """Parts of a text, from one share of its length to another."""
     return {name: whole[int(begin * len(whole)) : int(end * len(whole))] for name, (begin, end) in shares.items()}

@@ -1,7 +1,17 @@
-"""Views of images with things in them, as `sight` has them. Boxes and masks are cut along: things of which less than a tenth
+"""What is seen of an image: a part of it in training, all of it when a model is judged. Nothing is padded.
+
+In training all views have one size. A view is a part of its image, of the shape of the view, resized to it: in the middle
+and as large as fits, if nothing is drawn. With `crop` it lies anywhere, and is smaller along each side by a factor, its
+logarithm uniform; factors below 1 would show more than there is and count as 1. With `flip` every second view is mirrored.
+Draws follow from the seed, the epoch and the number of the image.
+
+When a model is judged, each image goes alone, with its shape: `looked_at` says at which size.
+
+Views of images with things in them, as `sight` has them. Boxes and masks are cut along: things of which less than a tenth
 is left, or less than 2 pixels along a side, are left out, and crowds.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,95 +22,150 @@ from torch.utils.data import Dataset
 from torchvision.transforms import InterpolationMode  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.crops import Box
-from ropewalk.lab.data.scenes import Scene, Scenes
-from ropewalk.lab.data.sight import Drawn, View, draw, looked_at, part_of
+from ropewalk.lab.data.detection import DetectionData, ImageScene
+from ropewalk.lab.data.image_folder import PixelBox
+from ropewalk.lab.hash_random import draw_uniform
 
-LEAST, PIXELS = 0.1, 2.0
+VIEW_STREAM = 1010
+"""The stream of draws."""
+MAX_SIDE_RATIO = 2
+"""The longer side of an image, at most, in shorter sides of the images of training."""
+
+ImageSides = Sequence[int]
+
+
+class ViewOptions(NamedTuple):
+    """How views are cut: whether at random, by which factors, and whether mirrored."""
+
+    crop: bool = False
+    flip: bool = False
+    scale: tuple[float, float] = (0.5, 2.0)
+
+
+class ViewDraw(NamedTuple):
+    """Of one view: the factor, how far down and along it lies, from 0 up to 1, and whether it is mirrored."""
+
+    closer: float = 1.0
+    down: float = 0.5
+    along: float = 0.5
+    flip: bool = False
+
+
+def draw_views(view: ViewOptions, seed: int, epoch: int, index: Tensor) -> list[ViewDraw]:
+    """The draws of images of these numbers, int64 (B,)."""
+    least, most = map(math.log, view.scale)
+    out = []
+    for closer, down, along, flip in draw_uniform(seed, epoch, index, VIEW_STREAM, 4).tolist():
+        where = ViewDraw(math.exp(least + closer * (most - least)), down, along) if view.crop else ViewDraw()
+        out.append(where._replace(flip=view.flip and flip < 0.5))
+    return out
+
+
+def crop_of_view(sides: ImageSides, size: ImageSides, drawn: ViewDraw) -> PixelBox:
+    """The part of an image of these sides that a view of that size shows, in whole pixels."""
+    factor = max(wanted / side for wanted, side in zip(size, sides, strict=True)) * max(drawn.closer, 1.0)
+    rows, columns = (min(max(round(wanted / factor), 1), side) for wanted, side in zip(size, sides, strict=True))
+    return int(drawn.down * (sides[0] - rows + 1)), int(drawn.along * (sides[1] - columns + 1)), rows, columns
+
+
+def evaluation_size(sides: ImageSides, size: ImageSides, patch: int) -> tuple[int, int]:
+    """Rows and columns of an image of these sides when it is judged, both multiples of the patch.
+
+    Its shorter side is that of the images of training, unless the longer one would be over twice that; each is rounded.
+    """
+    short = min(size)
+    factor = min(short / min(sides), MAX_SIDE_RATIO * short / max(sides))
+    rows, columns = (max(round(side * factor / patch), 1) * patch for side in sides)
+    return rows, columns
+
+
+MIN_BOX_SHARE, MIN_BOX_PIXELS = 0.1, 2.0
 """Of a thing that stays: the share of its box, and pixels along a side."""
-MIDDLE = Drawn()
+CENTER_VIEW = ViewDraw()
 
-Things = dict[str, Tensor]
-Key = tuple[int, list[int]]
+InstanceTensors = dict[str, Tensor]
+ViewKey = tuple[int, list[int]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ViewBatch:
     """Views uint8 (B 3 rows columns); boxes, labels and perhaps masks of what is in them, one after another; and how many
     things each view has. Few tensors travel from a worker sooner than many."""
 
     images: Tensor
-    things: Things
+    things: InstanceTensors
     counts: list[int]
 
     @property
-    def targets(self) -> list[Things]:
+    def targets(self) -> list[InstanceTensors]:
         """The things of each view."""
         apart = {name: value.split(self.counts) for name, value in self.things.items()}
         return [{name: values[i] for name, values in apart.items()} for i in range(len(self.counts))]
 
-    def to(self, device: torch.device | str) -> "Seen":
+    def to(self, device: torch.device | str) -> "ViewBatch":
         """The same views on a device."""
         things = {name: value.to(device, non_blocking=True) for name, value in self.things.items()}
-        return Seen(self.images.to(device, non_blocking=True), things, self.counts)
+        return ViewBatch(self.images.to(device, non_blocking=True), things, self.counts)
 
-    def pin_memory(self) -> "Seen":
+    def pin_memory(self) -> "ViewBatch":
         """The same views in memory that a GPU can fetch by itself; loaders ask for it by this name."""
         things = {name: value.pin_memory() for name, value in self.things.items()}
-        return Seen(self.images.pin_memory(), things, self.counts)
+        return ViewBatch(self.images.pin_memory(), things, self.counts)
 
 
-def together(views: Sequence[tuple[Tensor, Things]]) -> Seen:
+def collate_views(views: Sequence[tuple[Tensor, InstanceTensors]]) -> ViewBatch:
     """Views and their things as one batch."""
     images, things = zip(*views, strict=True)
     joined = {name: torch.cat([each[name] for each in things]) for name in things[0]}
-    return Seen(torch.stack(images), joined, [len(each["labels"]) for each in things])
+    return ViewBatch(torch.stack(images), joined, [len(each["labels"]) for each in things])
 
 
-class Views(Dataset[Seen | str]):
+class SceneViews(Dataset[ViewBatch | str]):
     """Views of images that are trained on; or words about a file that cannot be read. A key is an epoch and places."""
 
-    def __init__(self, scenes: Scenes, size: tuple[int, int], *, seed: int, way: View) -> None:
+    def __init__(self, scenes: DetectionData, size: tuple[int, int], *, seed: int, way: ViewOptions) -> None:
         self.scenes, self.size, self.seed, self.way = scenes, size, seed, way
 
-    def __getitem__(self, key: Key) -> Seen | str:
+    def __getitem__(self, key: ViewKey) -> ViewBatch | str:
         epoch, places = key
         numbers = self.scenes.index["train"][places]
-        draws = zip(numbers.tolist(), draw(self.way, self.seed, epoch, numbers), strict=True)
+        draws = zip(numbers.tolist(), draw_views(self.way, self.seed, epoch, numbers), strict=True)
         try:
-            return together([view(self.scenes.scene(number), self.size, own) for number, own in draws])
+            return collate_views([make_view(self.scenes.scene(number), self.size, own) for number, own in draws])
         except ValueError as error:
             return str(error)
 
 
-class Judged(NamedTuple):
+class EvaluationScene(NamedTuple):
     """An image that is judged: with its things, as it is; whole, at the size at which it is looked at; and its middle, at
     that of training."""
 
-    scene: Scene
+    scene: ImageScene
     whole: Tensor
-    middle: Seen
+    middle: ViewBatch
 
 
-class Whole(Dataset[Judged | str]):
+class WholeScenes(Dataset[EvaluationScene | str]):
     """Images of a part; or words about a file that cannot be read. A key is a place."""
 
-    def __init__(self, scenes: Scenes, part: str, size: tuple[int, int], patch: int) -> None:
+    def __init__(self, scenes: DetectionData, part: str, size: tuple[int, int], patch: int) -> None:
         self.scenes, self.part, self.size, self.patch = scenes, part, size, patch
 
-    def __getitem__(self, place: int) -> Judged | str:
+    def __getitem__(self, place: int) -> EvaluationScene | str:
         try:
             scene = self.scenes.read(self.part, place)
         except ValueError as error:
             return str(error)
-        sides = looked_at(scene.sides, self.size, self.patch)
-        return Judged(scene, F.resize(scene.image, list(sides), antialias=True), together([view(scene, self.size)]))
+        sides = evaluation_size(scene.sides, self.size, self.patch)
+        return EvaluationScene(
+            scene, F.resize(scene.image, list(sides), antialias=True), collate_views([make_view(scene, self.size)])
+        )
 
 
-def view(scene: Scene, size: tuple[int, int], drawn: Drawn = MIDDLE) -> tuple[Tensor, Things]:
+def make_view(scene: ImageScene, size: tuple[int, int], drawn: ViewDraw = CENTER_VIEW) -> tuple[Tensor, InstanceTensors]:
     """A view of an image and what is in it."""
-    area = part_of(scene.sides, size, drawn)
-    image, things = F.resized_crop(scene.image, *area, list(size), antialias=True), cut(scene, area, size)
+    area = crop_of_view(scene.sides, size, drawn)
+    image, things = F.resized_crop(scene.image, *area, list(size), antialias=True), crop_instances(scene, area, size)
     if not drawn.flip:
         return image, things
     things["boxes"] = torch.stack([size[1] - things["boxes"][:, 2], things["boxes"][:, 1],
@@ -108,7 +173,7 @@ def view(scene: Scene, size: tuple[int, int], drawn: Drawn = MIDDLE) -> tuple[Te
     return image.flip(-1), things | {name: value.flip(-1) for name, value in things.items() if name == "masks"}
 
 
-def cut(scene: Scene, area: Box, size: tuple[int, int]) -> Things:
+def crop_instances(scene: ImageScene, area: PixelBox, size: tuple[int, int]) -> InstanceTensors:
     """The things of a part of an image, in the pixels of its view."""
     top, left, rows, columns = area
     factor = torch.tensor([size[1] / columns, size[0] / rows] * 2)
@@ -116,16 +181,16 @@ def cut(scene: Scene, area: Box, size: tuple[int, int]) -> Things:
     boxes = torch.minimum(whole.clamp(min=0), torch.tensor([size[1], size[0]] * 2))
     sides = boxes[:, 2:] - boxes[:, :2]
     share = sides.prod(1) / (whole[:, 2:] - whole[:, :2]).prod(1)
-    stay = (share >= LEAST) & (sides >= PIXELS).all(1) & ~scene.crowd
+    stay = (share >= MIN_BOX_SHARE) & (sides >= MIN_BOX_PIXELS).all(1) & ~scene.crowd
     things = {"boxes": boxes[stay], "labels": scene.labels[stay]}
     if scene.masks is None:
         return things
-    masks = _cut_masks(scene.masks[stay], area, size)
+    masks = _crop_masks(scene.masks[stay], area, size)
     there = masks.flatten(1).bool().any(1)
     return {name: value[there] for name, value in (things | {"masks": masks}).items()}
 
 
-def _cut_masks(masks: Tensor, area: Box, size: tuple[int, int]) -> Tensor:
+def _crop_masks(masks: Tensor, area: PixelBox, size: tuple[int, int]) -> Tensor:
     """Masks uint8 (n, rows, columns) of a part, each pixel the one that its centre lies in."""
     if not len(masks):
         return torch.zeros(0, *size, dtype=torch.uint8)

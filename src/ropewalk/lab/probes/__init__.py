@@ -16,45 +16,53 @@ from typing import Any
 
 import torch
 
-from ropewalk.lab.probes.attending import patterns as patterns
-from ropewalk.lab.probes.costing import cost, cost_of_reading
-from ropewalk.lab.probes.file import add, held
-from ropewalk.lab.probes.finding import passkey
-from ropewalk.lab.probes.looking import Looked, cost_of_looking, reached_share
-from ropewalk.lab.probes.looking import looked as looked
-from ropewalk.lab.probes.moving import offset, shuffle, translation
-from ropewalk.lab.probes.opening import Empty, Opened, Rows, opened
-from ropewalk.lab.probes.opening import restored as restored
-from ropewalk.lab.probes.reaching import reached
-from ropewalk.lab.probes.reading import Read, positions
-from ropewalk.lab.probes.reading import read as read
-from ropewalk.lab.probes.resolving import resolution
-from ropewalk.lab.probes.turning import equivariance, frequencies, waves
-from ropewalk.lab.store import Run
+from ropewalk.lab.probes.convergence import probe_convergence, probe_detection_convergence
+from ropewalk.lab.probes.cost import probe_detection_cost, probe_image_cost, probe_text_cost
+from ropewalk.lab.probes.open_run import (
+    DetectionRun,
+    EmptyDataError,
+    ImageRun,
+    ProbeRows,
+    open_detection_run,
+    open_image_run,
+)
+from ropewalk.lab.probes.probe_file import load_probes, save_probe
+from ropewalk.lab.probes.resolution import probe_resolution
+from ropewalk.lab.probes.shifts import probe_offset, probe_shuffle, probe_translation
+from ropewalk.lab.probes.spectrum import probe_equivariance, probe_frequencies, probe_wave_vectors
+from ropewalk.lab.probes.text import TextRun, open_text_run, probe_passkey, probe_positions
+from ropewalk.lab.run_store import RunFolder
 
-PROBES: dict[str, Callable[[Opened], Rows]] = {
-    "resolution": resolution,
-    "offset": offset,
-    "translation": translation,
-    "shuffle": shuffle,
-    "reached": reached,
-    "frequencies": frequencies,
-    "waves": waves,
-    "equivariance": equivariance,
-    "cost": cost,
+IMAGE_PROBES: dict[str, Callable[[ImageRun], ProbeRows]] = {
+    "resolution": probe_resolution,
+    "offset": probe_offset,
+    "translation": probe_translation,
+    "shuffle": probe_shuffle,
+    "reached": probe_convergence,
+    "frequencies": probe_frequencies,
+    "waves": probe_wave_vectors,
+    "equivariance": probe_equivariance,
+    "cost": probe_image_cost,
 }
 """The probes by name. A row with a "why" is a refusal."""
-READING: dict[str, Callable[[Read], Rows]] = {"positions": positions, "passkey": passkey, "cost": cost_of_reading}
+TEXT_PROBES: dict[str, Callable[[TextRun], ProbeRows]] = {
+    "positions": probe_positions,
+    "passkey": probe_passkey,
+    "cost": probe_text_cost,
+}
 """Those of text."""
-LOOKING: dict[str, Callable[[Looked], Rows]] = {"reached": reached_share, "cost": cost_of_looking}
+DETECTION_PROBES: dict[str, Callable[[DetectionRun], ProbeRows]] = {
+    "reached": probe_detection_convergence,
+    "cost": probe_detection_cost,
+}
 """Those of boxes and masks."""
-SEGMENTING: dict[str, Callable[[Opened], Rows]] = {"reached": reached, "cost": cost}
+SEGMENTATION_PROBES: dict[str, Callable[[ImageRun], ProbeRows]] = {"reached": probe_convergence, "cost": probe_image_cost}
 """Those of maps."""
-ALL = tuple(dict.fromkeys((*PROBES, *READING)))
+PROBE_NAMES = tuple(dict.fromkeys((*IMAGE_PROBES, *TEXT_PROBES)))
 
 
-def probe(
-    run: Run,
+def probe_run(
+    run: RunFolder,
     names: Sequence[str] | None = None,
     *,
     device: torch.device | str | None = None,
@@ -65,51 +73,51 @@ def probe(
     Without names it is probed for everything. `watch` gets the name of each probe that begins. Each is written down when it
     is done, so that an interruption loses but the one that it interrupts.
     """
-    kind = names_of(run)
+    kind = list_probe_names(run)
     names = kind if names is None else names
     for name in names:
-        _known(name, kind, run)
+        _check_probe_name(name, kind, run)
     if run.result() is None:
         raise ValueError(f"only a run that is done is probed, since it is probed once; {run.path} has no result.json")
-    there = held(run)
+    there = load_probes(run)
     left = [name for name in dict.fromkeys(names) if name not in there]
     if not left:
         return there
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-    subject = _subject(run, where)
+    subject = _open_subject(run, where)
     for name in left:
         watch(name)
-        there = add(run, name, _rows(name, subject))
+        there = save_probe(run, name, _run_probe(name, subject))
     return there
 
 
-def names_of(run: Run) -> tuple[str, ...]:
+def list_probe_names(run: RunFolder) -> tuple[str, ...]:
     """The probes that a run can be asked for."""
     if run.config.length is not None:
-        return tuple(READING)
-    return tuple({None: PROBES, "segment": SEGMENTING}.get(run.config.task, LOOKING))
+        return tuple(TEXT_PROBES)
+    return tuple({None: IMAGE_PROBES, "segment": SEGMENTATION_PROBES}.get(run.config.task, DETECTION_PROBES))
 
 
-def _subject(run: Run, device: torch.device | str) -> Opened | Read | Looked:
+def _open_subject(run: RunFolder, device: torch.device | str) -> ImageRun | TextRun | DetectionRun:
     """A run as its probes want it."""
     if run.config.task in ("detect", "masks"):
-        return looked(run, device)
-    return opened(run, device) if run.config.length is None else read(run, device)
+        return open_detection_run(run, device)
+    return open_image_run(run, device) if run.config.length is None else open_text_run(run, device)
 
 
-def _rows(name: str, subject: Opened | Read | Looked) -> list[dict[str, Any]]:
+def _run_probe(name: str, subject: ImageRun | TextRun | DetectionRun) -> list[dict[str, Any]]:
     """What a probe found; one that looks at images finds nothing where there are none."""
     try:
-        if isinstance(subject, Looked):
-            return list(LOOKING[name](subject))
-        return list(READING[name](subject) if isinstance(subject, Read) else PROBES[name](subject))
-    except Empty as error:
+        if isinstance(subject, DetectionRun):
+            return list(DETECTION_PROBES[name](subject))
+        return list(TEXT_PROBES[name](subject) if isinstance(subject, TextRun) else IMAGE_PROBES[name](subject))
+    except EmptyDataError as error:
         return [{"why": str(error)}]
 
 
-def _known(name: str, there: Sequence[str], run: Run) -> None:
+def _check_probe_name(name: str, there: Sequence[str], run: RunFolder) -> None:
     """Refuse a name that no probe of this kind of run has."""
-    if name in PROBES and name not in there and run.config.task is not None:
+    if name in IMAGE_PROBES and name not in there and run.config.task is not None:
         kind = f"the task {run.config.task}, which have {', '.join(there)}"
         raise ValueError(f"{name} is a probe of runs that find one class in an image, not of those with {kind}")
     if name not in there:

@@ -7,61 +7,89 @@ settings are equal but encoding, options and seed. What is missing is left out a
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ropewalk.lab.report.attending import attention
-from ropewalk.lab.report.conclusions import conclude
-from ropewalk.lab.report.figures import Shown, Sources, accuracy, cost, learning
-from ropewalk.lab.report.gather import Group, groups_of
-from ropewalk.lab.report.page import Chapter, page
-from ropewalk.lab.report.panels import Styles
-from ropewalk.lab.report.pictures import pictures
-from ropewalk.lab.report.probed import frequencies, offset, resolution, translation
-from ropewalk.lab.report.rows import rows_of, spreadsheet
-from ropewalk.lab.report.styles import styles_of
-from ropewalk.lab.report.texts import extensions, passkey, positions
-from ropewalk.lab.store import Run, put
+from ropewalk.lab.report.conclusions import write_conclusions
+from ropewalk.lab.report.figures import (
+    FigureSources,
+    ReportFigure,
+    make_accuracy_figure,
+    make_cost_figure,
+    make_learning_figure,
+    make_predictions_figure,
+)
+from ropewalk.lab.report.groups import RunGroup, group_runs
+from ropewalk.lab.report.learned_figures import make_attention_figure
+from ropewalk.lab.report.page import ReportChapter, render_page
+from ropewalk.lab.report.panels import StyleMap
+from ropewalk.lab.report.probe_figures import (
+    make_frequencies_figure,
+    make_offset_figure,
+    make_resolution_figure,
+    make_translation_figure,
+)
+from ropewalk.lab.report.table import build_table_rows, format_csv
+from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
+from ropewalk.lab.report.theme import assign_styles
+from ropewalk.lab.run_store import RunFolder, write_atomically
 
-FIGURES: tuple[Callable[[Sources], Shown | str], ...] = (
-    accuracy, learning, resolution, offset, translation, frequencies, attention, cost,
-)  # fmt: skip
-READING = (accuracy, learning, positions, extensions, passkey, cost)
+IMAGE_FIGURES: tuple[Callable[[FigureSources], ReportFigure | str], ...] = (
+    make_accuracy_figure,
+    make_learning_figure,
+    make_resolution_figure,
+    make_offset_figure,
+    make_translation_figure,
+    make_frequencies_figure,
+    make_attention_figure,
+    make_cost_figure,
+)
+TEXT_FIGURES = (
+    make_accuracy_figure,
+    make_learning_figure,
+    make_positions_figure,
+    make_extensions_figure,
+    make_passkey_figure,
+    make_cost_figure,
+)
 """Those of text."""
-FINDING = (accuracy, learning, pictures, cost)
+DETECTION_FIGURES = (make_accuracy_figure, make_learning_figure, make_predictions_figure, make_cost_figure)
 """Those of boxes, masks and maps."""
 
 
-def report(runs: Sequence[Run], out: Path, *, question: str = "", baseline: str = "none") -> Path:
+def write_report(runs: Sequence[RunFolder], out: Path, *, question: str = "", baseline: str = "none") -> Path:
     """Write report.html, report.csv and figures/*.png into a folder, and return the page.
 
     `baseline` is the label of an encoding: its name, and its options as in liere:block=4.
     """
     if not runs:
         raise ValueError("a report wants at least one run, got none")
-    groups = groups_of(runs)
-    styles = styles_of({label for group in groups for label in group.found}, baseline)
+    groups = group_runs(runs)
+    styles = assign_styles({label for group in groups for label in group.found}, baseline)
     chapters = [
-        _chapter(group, styles, baseline, f"-{i}" if len(groups) > 1 else "") for i, group in enumerate(groups, start=1)
+        _build_chapter(group, styles, baseline, f"-{i}" if len(groups) > 1 else "")
+        for i, group in enumerate(groups, start=1)
     ]
     for each in chapters:
         for panel in (panel for shown in each.figures if not isinstance(shown, str) for panel in shown.panels):
-            _write(out / "figures" / f"{panel.name}.png", panel.png)
-    _write(out / "report.csv", spreadsheet([each.rows for each in chapters]).encode())
-    return _write(out / "report.html", page(chapters, styles, question=question, baseline=baseline).encode())
+            _write_file(out / "figures" / f"{panel.name}.png", panel.png)
+    _write_file(out / "report.csv", format_csv([each.rows for each in chapters]).encode())
+    return _write_file(out / "report.html", render_page(chapters, styles, question=question, baseline=baseline).encode())
 
 
-def _chapter(group: Group, styles: Styles, baseline: str, mark: str) -> Chapter:
-    rows = rows_of(group, baseline)
-    sources = Sources(group, rows, styles, baseline, mark)
-    return Chapter(group, rows, conclude(group, rows, baseline), [draw(sources) for draw in _figures(group)], mark)
+def _build_chapter(group: RunGroup, styles: StyleMap, baseline: str, mark: str) -> ReportChapter:
+    rows = build_table_rows(group, baseline)
+    sources = FigureSources(group, rows, styles, baseline, mark)
+    return ReportChapter(
+        group, rows, write_conclusions(group, rows, baseline), [draw(sources) for draw in _choose_figures(group)], mark
+    )
 
 
-def _figures(group: Group) -> tuple[Callable[[Sources], Shown | str], ...]:
+def _choose_figures(group: RunGroup) -> tuple[Callable[[FigureSources], ReportFigure | str], ...]:
     if group.settings.get("task") is not None:
-        return FINDING
-    return FIGURES if group.settings.get("length") is None else READING
+        return DETECTION_FIGURES
+    return IMAGE_FIGURES if group.settings.get("length") is None else TEXT_FIGURES
 
 
-def _write(path: Path, content: bytes) -> Path:
+def _write_file(path: Path, content: bytes) -> Path:
     """Put a file in place, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    put(path, lambda part: part.write_bytes(content))
+    write_atomically(path, lambda part: part.write_bytes(content))
     return path

@@ -1,160 +1,343 @@
-"""The parts of a page that are words and tables."""
+"""What a page does not have, and why: what could not be measured or read, and what was not written down.
+
+The parts of a page that are words and tables.
+
+What was held equal, and what was not.
+"""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ropewalk import factory
-from ropewalk.lab.config import ELSEWHERE
-from ropewalk.lab.metric import Metric
-from ropewalk.lab.report.commands import again
-from ropewalk.lab.report.conclusions import Conclusions
-from ropewalk.lab.report.elements import Html, bullets, details, joined, table, tag
-from ropewalk.lab.report.figures import Shown
-from ropewalk.lab.report.gather import Group
-from ropewalk.lab.report.numbers import MOVED, SHUFFLED, numbers_of
-from ropewalk.lab.report.rows import BESIDE, Row
-from ropewalk.lab.report.styles import DASHES, MARKS, Style
-from ropewalk.lab.report.words import amount, apart, exceeds, listed, told
+from ropewalk.lab.config import HASHED_IF_SET_FIELDS, UNHASHED_FIELDS
+from ropewalk.lab.metrics import RunMetric
+from ropewalk.lab.report.conclusions import GroupConclusions
+from ropewalk.lab.report.figures import ReportFigure
+from ropewalk.lab.report.format import (
+    HtmlText,
+    exceeds_interval,
+    format_amount,
+    format_count,
+    format_difference,
+    format_score,
+    format_setting,
+    join_html,
+    join_words,
+    make_html_details,
+    make_html_list,
+    make_html_table,
+    make_html_tag,
+)
+from ropewalk.lab.report.groups import RunGroup
+from ropewalk.lab.report.load import LoadedRun
+from ropewalk.lab.report.reproduce import format_reproduction
+from ropewalk.lab.report.table import (
+    SCORE_CHANGE_TITLE,
+    SECONDARY_METRICS,
+    SHUFFLED_TITLE,
+    TableRow,
+    tabulate_single_numbers,
+)
+from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, EncodingStyle
+from ropewalk.lab.tasks.base import UNUSED_FIELDS
+from ropewalk.lab.tasks.text import IMAGE_ONLY_FIELDS
 
-NUMBERS = {
-    SHUFFLED: "With shuffled patches, positions are kept: what is left is what the model knows without them.",
-    MOVED: "The change of scores is that of moving all tokens by one patch, over layers, axes and seeds: zero where an "
-    "encoding sees differences of positions alone. It follows from the encoding's matrices, between patches.",
+RESTORED_OMISSIONS = (
+    "First weights, names of folders, and data that a line does not name are as the study has them now. Weights, pictures, "
+    "losses of training and what probes refused are not in lines; times and memory are left out, since lines do not say "
+    "what else ran there."
+)
+
+
+def describe_source(groups: Sequence[RunGroup]) -> str:
+    """What runs were read from: folders, lines, or both."""
+    names = {True: "lines of a study", False: "the folders of runs"}
+    return join_words([names[each] for each in sorted({found.restored for group in groups for found in group.runs})])
+
+
+def describe_missing(group: RunGroup) -> list[str]:
+    """All of it, in sentences."""
+    return describe_restored_runs(group) + _describe_refusals(group) + _describe_unreadable(group)
+
+
+def describe_restored_runs(group: RunGroup) -> list[str]:
+    """How many runs are restored from lines, if any, and what they lack."""
+    count = sum(found.restored for found in group.runs)
+    few = f"{count} of these runs {'is' if count == 1 else 'are'}"
+    these = "These runs are" if count == len(group.runs) else few
+    return [f"{these} restored from lines of a study. {RESTORED_OMISSIONS}"] if count else []
+
+
+def _describe_refusals(group: RunGroup) -> list[str]:
+    """What probes could not measure: of each encoding and probe the first reason, in the words of whoever refused."""
+    told: dict[tuple[str, str], str] = {}
+    for label, seeds in group.found.items():
+        for entry in (entry for found in seeds.values() for entry in found.probes.get("refused", [])):
+            told.setdefault((label, str(entry.get("probe"))), str(entry.get("why")))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (label, probe), why in told.items():
+        alike.setdefault((label, why), []).append(probe)
+    return [f"{label}, {join_words(probes)}: {why}." for (label, why), probes in alike.items()]
+
+
+def _describe_unreadable(group: RunGroup) -> list[str]:
+    """Files that could not be read, and runs that were given twice."""
+    told = [trouble for found in group.runs for trouble in found.troubles]
+    return told + (
+        [f"{format_count(group.twice, 'run')} with the same settings as another left out."] if group.twice else []
+    )
+
+
+SINGLE_NUMBER_NOTES = {
+    SHUFFLED_TITLE: "With shuffled patches, positions are kept: what is left is what the model knows without them.",
+    SCORE_CHANGE_TITLE: "The change of scores is that of moving all tokens by one patch, over layers, axes and seeds: zero "
+    "where an encoding sees differences of positions alone. It follows from the encoding's matrices, between patches.",
 }
 
 
-def key(style: Style) -> Html:
+def render_marker(style: EncodingStyle) -> HtmlText:
     """The mark of an encoding."""
-    return _svg("key", 16, style, MARKS[style.mark])
+    return _render_marker_svg("key", 16, style, MARKER_SHAPES[style.mark])
 
 
-def lined(style: Style) -> Html:
+def render_line_marker(style: EncodingStyle) -> HtmlText:
     """The mark of an encoding on its line: colours come again, and curves have no marks."""
-    line = f"<path d='M0 8H32' stroke='var({style.variable})' stroke-width='1.6' stroke-dasharray='{DASHES[style.dash]}'/>"
-    return _svg("key lined", 32, style, f"{line}<g transform='translate(8)'>{MARKS[style.mark]}</g>")
+    line = (
+        f"<path d='M0 8H32' stroke='var({style.variable})' stroke-width='1.6' stroke-dasharray='{LINE_DASHES[style.dash]}'/>"
+    )
+    return _render_marker_svg("key lined", 32, style, f"{line}<g transform='translate(8)'>{MARKER_SHAPES[style.mark]}</g>")
 
 
-def _svg(kind: str, width: int, style: Style, shapes: str) -> Html:
+def _render_marker_svg(kind: str, width: int, style: EncodingStyle, shapes: str) -> HtmlText:
     fill = f"fill='var({style.variable})'"
-    return Html(f"<svg class='{kind}' viewBox='0 0 {width} 16' aria-hidden='true' {fill}>{shapes}</svg>")
+    return HtmlText(f"<svg class='{kind}' viewBox='0 0 {width} 16' aria-hidden='true' {fill}>{shapes}</svg>")
 
 
-def results(rows: Sequence[Row], styles: Mapping[str, Style], baseline: str) -> Html:
+def render_results(rows: Sequence[TableRow], styles: Mapping[str, EncodingStyle], baseline: str) -> HtmlText:
     """The table; columns that nobody has are left out."""
     metric = rows[0].metric
-    columns: dict[str, Callable[[Row], str]] = {
-        f"Test {metric.name}": lambda row: told(row.score, metric),
-        "Test pixel accuracy": lambda row: _mean(row, "test_pixel_accuracy"),
-        f"{metric.points.capitalize()} above {baseline}": lambda row: _against(row, baseline),
-        **_beside(metric),
-        "Parameters of encoding": lambda row: amount(row.encoding_parameters),
-        "Parameters of model": lambda row: amount(row.parameters),
-        "Training, s": lambda row: amount(row.seconds),
-        f"{metric.things.capitalize()} per second": lambda row: amount(row.per_second),
-        "Inference, × without": lambda row: amount(row.inference_ratio),
-        "Peak memory, MiB": lambda row: amount(None if row.peak_bytes is None else row.peak_bytes / 2**20),
+    columns: dict[str, Callable[[TableRow], str]] = {
+        f"Test {metric.name}": lambda row: format_score(row.score, metric),
+        "Test pixel accuracy": lambda row: _format_seed_mean(row, "test_pixel_accuracy"),
+        f"{metric.points.capitalize()} above {baseline}": lambda row: render_difference(row, baseline),
+        **_secondary_columns(metric),
+        "Parameters of encoding": lambda row: format_amount(row.encoding_parameters),
+        "Parameters of model": lambda row: format_amount(row.parameters),
+        "Training, s": lambda row: format_amount(row.seconds),
+        f"{metric.things.capitalize()} per second": lambda row: format_amount(row.per_second),
+        "Inference, × without": lambda row: format_amount(row.inference_ratio),
+        "Peak memory, MiB": lambda row: format_amount(None if row.peak_bytes is None else row.peak_bytes / 2**20),
     }
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
     kept = {name: column for name, column in cells.items() if any(cell != "–" for cell in column)}
-    body = [(named(row.label, styles), seeds(row), *(column[i] for column in kept.values())) for i, row in enumerate(rows)]
+    body = [
+        (render_label(row.label, styles), format_seed_count(row), *(column[i] for column in kept.values()))
+        for i, row in enumerate(rows)
+    ]
     marked = next((i for i, row in enumerate(rows) if row.label == baseline), None)
-    return tag("div", table(("Encoding", "Seeds", *kept), body, label="Results", marked=marked), class_="results")
+    return make_html_tag(
+        "div", make_html_table(("Encoding", "Seeds", *kept), body, label="Results", marked=marked), class_="results"
+    )
 
 
-def _beside(metric: Metric) -> dict[str, Callable[[Row], str]]:
+def _secondary_columns(metric: RunMetric) -> dict[str, Callable[[TableRow], str]]:
     """Columns of what stands beside a metric."""
 
-    def cell(name: str) -> Callable[[Row], str]:
+    def cell(name: str) -> Callable[[TableRow], str]:
         return lambda row: "–" if (value := row.beside()[name]) is None else metric.number(value)
 
-    return {title: cell(name) for name, title in BESIDE.get(metric.key, {}).items()}
+    return {title: cell(name) for name, title in SECONDARY_METRICS.get(metric.key, {}).items()}
 
 
-def _mean(row: Row, name: str) -> str:
+def _format_seed_mean(row: TableRow, name: str) -> str:
     """Of seeds, in per cent; a dash where none has it."""
     there = [found.result[name] for found in row.runs.values() if name in found.result]
     return f"{100 * math.fsum(there) / len(there):.1f} %" if there else "–"
 
 
-def named(label: str, styles: Mapping[str, Style]) -> Html:
+def render_label(label: str, styles: Mapping[str, EncodingStyle]) -> HtmlText:
     """An encoding with its mark; a long label has several lines."""
-    return tag("span", key(styles[label]), label, class_="name" if len(label) < 33 else "long")
+    return make_html_tag("span", render_marker(styles[label]), label, class_="name" if len(label) < 33 else "long")
 
 
-def seeds(row: Row) -> str:
+def format_seed_count(row: TableRow) -> str:
     """How many are done, and of how many."""
     return f"{len(row.done)} of {len(row.runs)}" if row.undone else str(len(row.done))
 
 
-def _against(row: Row, baseline: str) -> str:
+def render_difference(row: TableRow, baseline: str) -> str:
     if row.label == baseline and row.score:
-        return tag("span", "baseline", class_="even")
+        return make_html_tag("span", "baseline", class_="even")
     if row.difference is None:
         return "–"
     if row.difference.half is None:
-        return apart(row.difference, row.metric)
+        return format_difference(row.difference, row.metric)
     better = row.metric.rank(row.difference.mean) < 0
-    kind = "even" if not exceeds(row.difference) else "above" if better else "below"
+    kind = "even" if not exceeds_interval(row.difference) else "above" if better else "below"
     word = "not told apart" if kind == "even" else "above" if row.difference.mean > 0 else "below"
-    return joined([apart(row.difference, row.metric), " ", tag("span", word, class_=kind)])
+    return join_html([format_difference(row.difference, row.metric), " ", make_html_tag("span", word, class_=kind)])
 
 
-def concluded(found: Conclusions) -> Html:
+def render_conclusions(found: GroupConclusions) -> HtmlText:
     """What can and cannot be concluded."""
-    parts = [tag("h3", "What can be concluded"), bullets(found.shown)] if found.shown else []
-    return joined([*parts, tag("h3", "What cannot be concluded"), bullets(found.open)])
+    parts = [make_html_tag("h3", "What can be concluded"), make_html_list(found.shown)] if found.shown else []
+    return join_html([*parts, make_html_tag("h3", "What cannot be concluded"), make_html_list(found.open)])
 
 
-def figure(shown: Shown, styles: Mapping[str, Style], mark: str) -> Html:
+def render_report_figure(shown: ReportFigure, styles: Mapping[str, EncodingStyle], mark: str) -> HtmlText:
     """Pictures with a heading, a legend and a caption; one picture takes half a row."""
-    names = [tag("li", lined(styles[label]), label) for label in shown.legend]
-    legend = tag("ul", *names, class_="legend") if names else Html("")
-    plots = tag("div", *(_plot(panel.svg, panel.alt) for panel in shown.panels), class_="plots")
-    inside = tag("figure", legend, plots, tag("figcaption", shown.caption))
+    names = [make_html_tag("li", render_line_marker(styles[label]), label) for label in shown.legend]
+    legend = make_html_tag("ul", *names, class_="legend") if names else HtmlText("")
+    plots = make_html_tag("div", *(_render_plot(panel.svg, panel.alt) for panel in shown.panels), class_="plots")
+    inside = make_html_tag("figure", legend, plots, make_html_tag("figcaption", shown.caption))
     width = "half" if len(shown.panels) == 1 else "wide"
-    return tag("section", tag("h3", shown.title, id=f"{shown.name}{mark}"), inside, class_=width)
+    return make_html_tag("section", make_html_tag("h3", shown.title, id=f"{shown.name}{mark}"), inside, class_=width)
 
 
-def _plot(svg: str, alt: str) -> Html:
-    opening = tag("svg", class_="plot", role="img", aria_label=alt).removesuffix("></svg>")
-    return Html(opening + svg.removeprefix("<svg"))
+def _render_plot(svg: str, alt: str) -> HtmlText:
+    opening = make_html_tag("svg", class_="plot", role="img", aria_label=alt).removesuffix("></svg>")
+    return HtmlText(opening + svg.removeprefix("<svg"))
 
 
-def more_numbers(group: Group, styles: Mapping[str, Style]) -> list[Html]:
+def render_single_numbers(group: RunGroup, styles: Mapping[str, EncodingStyle]) -> list[HtmlText]:
     """A table of probes that come to one number, if there are any."""
-    found = numbers_of(group)
+    found = tabulate_single_numbers(group)
     if not found:
         return []
     titles = list(next(iter(found.values())))
-    body = [(named(label, styles), *cells.values()) for label, cells in found.items()]
-    said = [NUMBERS[title] for title in titles if title in NUMBERS]
-    numbers = tag("div", table(("Encoding", *titles), body, label="Probes in single numbers"), class_="results")
-    return [tag("section", tag("h3", "In single numbers"), numbers, tag("p", " ".join(said), class_="note"), class_="half")]
+    body = [(render_label(label, styles), *cells.values()) for label, cells in found.items()]
+    said = [SINGLE_NUMBER_NOTES[title] for title in titles if title in SINGLE_NUMBER_NOTES]
+    numbers = make_html_tag(
+        "div", make_html_table(("Encoding", *titles), body, label="Probes in single numbers"), class_="results"
+    )
+    return [
+        make_html_tag(
+            "section",
+            make_html_tag("h3", "In single numbers"),
+            numbers,
+            make_html_tag("p", " ".join(said), class_="note"),
+            class_="half",
+        )
+    ]
 
 
-def reproduce(rows: Sequence[Row]) -> Html:
+def render_reproduction(rows: Sequence[TableRow]) -> HtmlText:
     """For each encoding the lines that train it again, and its settings."""
-    return joined(details(f"{row.label}, {_named(row)}", *_again(row)) for row in rows)
+    return join_html(make_html_details(f"{row.label}, {_format_seeds(row)}", *_render_commands(row)) for row in rows)
 
 
-def _named(row: Row) -> str:
+def _format_seeds(row: TableRow) -> str:
     numbers = [str(seed) for seed in row.runs]
-    return f"{'seed' if len(numbers) == 1 else 'seeds'} {listed(numbers)}"
+    return f"{'seed' if len(numbers) == 1 else 'seeds'} {join_words(numbers)}"
 
 
-def _again(row: Row) -> list[Html]:
+def _render_commands(row: TableRow) -> list[HtmlText]:
     config = next(iter(row.runs.values())).run.config
-    settings = {name: value for name, value in config.document().items() if name not in ELSEWHERE}
-    lines = again([found.run.config for found in row.runs.values()])
-    folders = listed([found.run.path.name for found in row.runs.values()])
-    said = tag("p", "Folders: ", folders, ". ", paper(config.encoding), class_="note")
-    return [said, tag("pre", "\n".join(lines)), tag("pre", json.dumps(settings, indent=1, ensure_ascii=False))]
+    settings = {name: value for name, value in config.document().items() if name not in UNHASHED_FIELDS}
+    lines = format_reproduction([found.run.config for found in row.runs.values()])
+    folders = join_words([found.run.path.name for found in row.runs.values()])
+    said = make_html_tag("p", "Folders: ", folders, ". ", render_paper_link(config.encoding), class_="note")
+    return [
+        said,
+        make_html_tag("pre", "\n".join(lines)),
+        make_html_tag("pre", json.dumps(settings, indent=1, ensure_ascii=False)),
+    ]
 
 
-def paper(encoding: str) -> Html:
+def render_paper_link(encoding: str) -> HtmlText:
     """A link to where an encoding comes from."""
     source = str(factory.find(encoding).paper)
     address = source.replace("arXiv:", "https://arxiv.org/abs/") if source.startswith("arXiv:") else source
-    link = tag("a", source, href=address, rel="noreferrer") if address.startswith("https://") else source
-    return joined(["Source: ", link, "."])
+    link = make_html_tag("a", source, href=address, rel="noreferrer") if address.startswith("https://") else source
+    return join_html(["Source: ", link, "."])
+
+
+SETTING_AREAS = {
+    "Data": ("task", "data", "size", "length", "keys", "validation", "fraction"),
+    "Model": (
+        "model", "head", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale",
+        "drop_path", "dropout",
+    ),
+    "Training": (
+        "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",
+        "smoothing", "precision", "compile", "every",
+    ),
+    "Augmentation": ("augment", "strength", "mixup", "cutmix"),
+    "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
+}  # fmt: skip
+
+EXTERNAL_MODEL_SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale")
+"""Settings that a model of another library has of its own."""
+UNSET_MEANINGS = {"size": "that of the data", "span": "each encoding's own"}
+"""What it means that a setting is not there."""
+
+
+def render_shared_settings(group: RunGroup) -> HtmlText:
+    """The settings that all runs of a group share, by area, and where they ran."""
+    known = {name for names in SETTING_AREAS.values() for name in names}
+    areas = {**SETTING_AREAS, "Other": tuple(name for name in group.settings if name not in known)}
+    shown = {name: value for name, value in group.settings.items() if setting_applies(name, group.settings)}
+    body = [
+        (area, join_html(_render_setting(name, shown[name]) for name in names if name in shown))
+        for area, names in areas.items()
+        if any(name in shown for name in names)
+    ]
+    return join_html(
+        [
+            make_html_table(("", "Settings"), body, label="Settings that all runs share"),
+            make_html_tag("p", describe_machines(group)),
+        ]
+    )
+
+
+def setting_applies(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting says something: those of images do not where there is text, nor those of text where it is none, nor
+    those of classes where boxes or maps are found."""
+    if settings.get("length") is not None and name in (
+        *IMAGE_ONLY_FIELDS,
+        *SETTING_AREAS["Augmentation"],
+        "patch",
+        "validation",
+    ):
+        return False
+    if settings.get("model") is not None and name in EXTERNAL_MODEL_SETTINGS:
+        return False
+    if name in UNUSED_FIELDS.get(settings.get("task") or "", ()):
+        return False
+    return name not in HASHED_IF_SET_FIELDS or settings[name] is not None
+
+
+def _render_setting(name: str, value: object) -> HtmlText:
+    said = UNSET_MEANINGS[name] if value is None and name in UNSET_MEANINGS else format_setting(value)
+    return join_html([make_html_tag("span", make_html_tag("b", name.replace("_", " ")), f" {said}", class_="set"), " "])
+
+
+def describe_machines(group: RunGroup) -> str:
+    """Whether all ran on the same device with the same versions."""
+    places = [_describe_machine(found) for found in group.runs]
+    told = sorted({place for place in places if place})
+    if not told:
+        return "The runs do not say what machine they were on."
+    if len(told) == 1 and all(places):
+        return f"All ran on {told[0]}."
+    unknown = f" {format_count(places.count(''), 'run')} do not say where." if "" in places else ""
+    return f"They did not all run on the same machine, so that times cannot be compared: {'; '.join(told)}.{unknown}"
+
+
+def _describe_machine(found: LoadedRun) -> str:
+    parts = [found.environment.get("machine"), found.environment.get("versions")]
+    machine, versions = (part if isinstance(part, dict) else {} for part in parts)
+    said = [str(machine.get("device", "")), f"torch {versions['torch']}" if "torch" in versions else ""]
+    return ", ".join(word for word in said if word)
+
+
+def list_differing_settings(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
+    """Settings that differ between groups, with the value in each."""
+    names = groups[0].settings
+    return {
+        name: [format_setting(group.settings[name]) for group in groups]
+        for name in names
+        if len({json.dumps(group.settings[name]) for group in groups}) > 1
+    }

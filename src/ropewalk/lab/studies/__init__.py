@@ -1,9 +1,10 @@
 """Studies by name: `ropewalk compare --study NAME`."""
 
-from ropewalk.lab.studies.equivariance import EQUIVARIANCE, IMAGENETTE
-from ropewalk.lab.studies.pedestrians import PEDESTRIANS
-from ropewalk.lab.studies.study import Part as Part
-from ropewalk.lab.studies.study import Study as Study
-from ropewalk.lab.studies.volumes import VOLUMES
+from ropewalk.lab.studies.equivariance import EQUIVARIANCE_STUDY, IMAGENETTE_STUDY
+from ropewalk.lab.studies.pedestrians import PEDESTRIANS_STUDY
+from ropewalk.lab.studies.study import Study
+from ropewalk.lab.studies.volumes import VOLUMES_STUDY
 
-STUDIES: dict[str, Study] = {study.name: study for study in (EQUIVARIANCE, IMAGENETTE, VOLUMES, PEDESTRIANS)}
+ALL_STUDIES: dict[str, Study] = {
+    study.name: study for study in (EQUIVARIANCE_STUDY, IMAGENETTE_STUDY, VOLUMES_STUDY, PEDESTRIANS_STUDY)
+}

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ropewalk.lab.intervals import Estimate, differences, means
+from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
 
-Line = Mapping[str, Any]
-Value = Callable[[Line], float | None]
+ResultLine = Mapping[str, Any]
+ClaimValue = Callable[[ResultLine], float | None]
 """A number of a run, in points if it is a share; None where the run has none."""
 
-MARGIN = 1.0
-SEEN, NOT_SEEN, UNTOLD = "seen", "not seen", "cannot tell"
+EQUALITY_MARGIN = 1.0
+CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED = "seen", "not seen", "cannot tell"
 
 
-class Side(NamedTuple):
+class ClaimSide(NamedTuple):
     """An encoding of a study in a part of it."""
 
     name: str
@@ -33,7 +33,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Claim:
+class StudyClaim:
     """That `one` has more of a value than `other`, or than nothing, by more than `by`; or, if `by` is None, as much.
 
     text    What is claimed, in a sentence, and `source` who claims it.
@@ -42,57 +42,65 @@ class Claim:
 
     text: str
     source: str
-    one: Side
-    other: Side | None
-    value: Value
+    one: ClaimSide
+    other: ClaimSide | None
+    value: ClaimValue
     told: str
     by: float | None = 0.0
 
 
-class Verdict(NamedTuple):
+class ClaimVerdict(NamedTuple):
     """What a study says of a claim: the difference that it found, None if there is none to speak of, and the word for it."""
 
-    claim: Claim
-    found: Estimate | None
+    claim: StudyClaim
+    found: MeanEstimate | None
     word: str
 
 
-def judged(claims: Sequence[Claim], lines: Iterable[Line]) -> list[Verdict]:
+def judge_claims(claims: Sequence[StudyClaim], lines: Iterable[ResultLine]) -> list[ClaimVerdict]:
     """Each claim with what the runs say of it."""
     every = list(lines)
-    return [_judged(claim, every) for claim in claims]
+    return [_judge_claim(claim, every) for claim in claims]
 
 
-def _judged(claim: Claim, lines: Sequence[Line]) -> Verdict:
-    found = difference(claim.one, claim.other, claim.value, lines)
+def _judge_claim(claim: StudyClaim, lines: Sequence[ResultLine]) -> ClaimVerdict:
+    found = estimate_difference(claim.one, claim.other, claim.value, lines)
     if found is None or found.half is None:
-        return Verdict(claim, found, UNTOLD)
-    return Verdict(claim, found, _equal(found) if claim.by is None else _larger(found, claim.by))
+        return ClaimVerdict(claim, found, CLAIM_UNDECIDED)
+    return ClaimVerdict(claim, found, _judge_equal(found) if claim.by is None else _judge_larger(found, claim.by))
 
 
-def difference(one: Side, other: Side | None, value: Value, lines: Iterable[Line]) -> Estimate | None:
+def estimate_difference(
+    one: ClaimSide, other: ClaimSide | None, value: ClaimValue, lines: Iterable[ResultLine]
+) -> MeanEstimate | None:
     """One less the other, by seeds, or one alone. All encodings of both parts serve to tell what a seed does."""
     values: dict[str, dict[int, float]] = {}
     parts = {side.part for side in (one, other) if side is not None}
     for line in lines:
         if line["part"] in parts and (found := value(line)) is not None:
-            values.setdefault(_cell(Side(line["name"], line["part"])), {})[line["seed"]] = found
+            values.setdefault(_format_cell(ClaimSide(line["name"], line["part"])), {})[line["seed"]] = found
     if other is None:
-        return means({name: list(each.values()) for name, each in values.items()}).get(_cell(one))
-    if _cell(one) not in values or _cell(other) not in values:
+        return estimate_means({name: list(each.values()) for name, each in values.items()}).get(_format_cell(one))
+    if _format_cell(one) not in values or _format_cell(other) not in values:
         return None
-    return differences(values, _cell(other), only=[_cell(one)]).get(_cell(one))
+    return estimate_differences(values, _format_cell(other), only=[_format_cell(one)]).get(_format_cell(one))
 
 
-def _cell(side: Side) -> str:
+def _format_cell(side: ClaimSide) -> str:
     return f"{side.part}/{side.name}"
 
 
-def _larger(found: Estimate, by: float) -> str:
+def _judge_larger(found: MeanEstimate, by: float) -> str:
     half = found.half or 0.0
-    return SEEN if found.mean - half > by else NOT_SEEN if found.mean + half < by else UNTOLD
+    return CLAIM_CONFIRMED if found.mean - half > by else CLAIM_REFUTED if found.mean + half < by else CLAIM_UNDECIDED
 
 
-def _equal(found: Estimate) -> str:
+def _judge_equal(found: MeanEstimate) -> str:
     half, size = found.half or 0.0, abs(found.mean)
-    return SEEN if size + half < MARGIN else NOT_SEEN if size - half > MARGIN else UNTOLD
+    return (
+        CLAIM_CONFIRMED
+        if size + half < EQUALITY_MARGIN
+        else CLAIM_REFUTED
+        if size - half > EQUALITY_MARGIN
+        else CLAIM_UNDECIDED
+    )

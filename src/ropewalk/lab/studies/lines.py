@@ -13,80 +13,82 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.metric import BOXES, Metric, metric_of
-from ropewalk.lab.probes.file import REFUSED, held
-from ropewalk.lab.store import Run, put, read
+from ropewalk.lab.encoding_weights import load_run_encoding
+from ropewalk.lab.metrics import BOX_AP, RunMetric, select_metric
+from ropewalk.lab.probes.probe_file import REFUSED_KEY, load_probes
+from ropewalk.lab.run_store import RunFolder, read_json, write_atomically
 from ropewalk.lab.studies.study import Study
-from ropewalk.lab.weights import of_run
 
-DIGITS = 5
-ELSEWHERE = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint", "start")
+LINE_DIGITS = 5
+LINE_OMITTED_SETTINGS = ("encoding", "options", "seed", "epochs", "data", "root", "workers", "checkpoint", "start")
 """Settings that a line says elsewhere, or not at all: where data and first weights were changes no result."""
 
 
-def line(study: Study, part: str, run: Run) -> dict[str, Any]:
+def build_result_line(study: Study, part: str, run: RunFolder) -> dict[str, Any]:
     """All that is known of a run that is done."""
-    config, result, told = run.config, run.result(), read(run.path / "environment.json")
+    config, result, told = run.config, run.result(), read_json(run.path / "environment.json")
     if result is None:
         raise ValueError(f"only a run that is done has a line, and {run.path} has no result.json")
     head = {
         "study": study.name,
         "part": part,
         "name": study.named(config),
-        "encoding": encoding_of(run),
+        "encoding": get_trained_encoding(run),
         "seed": config.seed,
-        "data": data_of(config),
+        "data": get_data_name(config),
     }
-    curves = {"curve": _curve(run, metric_of(config.document()))}
+    curves = {"curve": _curve(run, select_metric(config.document()))}
     if config.task == "masks":
-        curves["box_curve"] = _curve(run, BOXES)
-    left_out = (REFUSED,) if config.seed == 0 else (REFUSED, "waves")  # of one seed they fill a picture
-    probes = {name: rows for name, rows in held(run).items() if name not in left_out}
+        curves["box_curve"] = _curve(run, BOX_AP)
+    left_out = (REFUSED_KEY,) if config.seed == 0 else (REFUSED_KEY, "waves")  # of one seed they fill a picture
+    probes = {name: rows for name, rows in load_probes(run).items() if name not in left_out}
     more = {**curves, "probes": probes, "device": told["machine"]["device"], "torch": told["versions"]["torch"]}
-    return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": settings(config)}
+    return {**head, "epochs": config.epochs, **_short(result), **_short(more), "settings": get_line_settings(config)}
 
 
-def _curve(run: Run, metric: Metric) -> list[float]:
+def _curve(run: RunFolder, metric: RunMetric) -> list[float]:
     """What its validations came to."""
     key = f"validation_{metric.key}"
     return [each[key] for each in run.metrics() if key in each]
 
 
-def encoding_of(run: Run) -> dict[str, Any]:
+def get_trained_encoding(run: RunFolder) -> dict[str, Any]:
     """The whole config of the encoding, with the stretch that its span gave it."""
-    return of_run(str(run.path))[0].config()
+    return load_run_encoding(str(run.path))[0].config()
 
 
-def data_of(config: Config) -> str:
+def get_data_name(config: Config) -> str:
     """The name of the data of a run, wherever they lay."""
     return Path(config.data).absolute().name
 
 
-def settings(config: Config) -> dict[str, Any]:
+def get_line_settings(config: Config) -> dict[str, Any]:
     """Those of a run that its line says together."""
-    return told({name: value for name, value in config.document().items() if name not in ELSEWHERE})
+    return drop_unset_settings(
+        {name: value for name, value in config.document().items() if name not in LINE_OMITTED_SETTINGS}
+    )
 
 
-def told(document: dict[str, Any]) -> dict[str, Any]:
+def drop_unset_settings(document: dict[str, Any]) -> dict[str, Any]:
     """Settings that say something: lines may be older than some that are none here."""
     return {name: value for name, value in document.items() if value is not None}
 
 
-def write(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
+def write_result_lines(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
     """Write lines, beside those of other runs that are there; one of the same run is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may have lines for the same file
-        there = {_of(each): each for each in (load(path) if path.exists() else [])}
+        there = {_of(each): each for each in (load_result_lines(path) if path.exists() else [])}
         there |= {_of(each): each for each in lines}
-        put(
+        write_atomically(
             path,
             lambda part: part.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in there.values())),
         )
     return path
 
 
-def load(path: Path) -> list[dict[str, Any]]:
+def load_result_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a part."""
     found: list[dict[str, Any]] = []
     for number, text in enumerate(_text(path).splitlines(), 1):
@@ -112,7 +114,7 @@ def _of(one: dict[str, Any]) -> tuple[Any, ...]:
 def _short(value: Any) -> Any:
     """Numbers with few digits."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{value:.{LINE_DIGITS}g}")
     if isinstance(value, dict):
         return {name: _short(each) for name, each in value.items()}
     return [_short(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

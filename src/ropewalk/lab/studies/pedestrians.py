@@ -9,29 +9,31 @@ encoding that it praises. Forty test images decide little.
 
 from typing import Any
 
-from ropewalk.lab.comparing.entries import Said
+from ropewalk.lab.encoding_spec import EncodingSpec
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studies.equivariance import ENCODINGS as NAMED
-from ropewalk.lab.studies.equivariance import IMAGENETTE
-from ropewalk.lab.studies.study import Part, Study
+from ropewalk.lab.studies.equivariance import EQUIVARIANCE_ENCODINGS as NAMED
+from ropewalk.lab.studies.equivariance import IMAGENETTE_STUDY
+from ropewalk.lab.studies.study import Study, StudyPart
 
-NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "liere-8", "comrope-ld-8")
-ENCODINGS: dict[str, Said] = {name: NAMED[name] for name in NAMES}
-SEEDS = (0, 1, 2)
+PEDESTRIAN_NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "liere-8", "comrope-ld-8")
+PEDESTRIAN_ENCODINGS: dict[str, EncodingSpec] = {name: NAMED[name] for name in PEDESTRIAN_NAMES}
+PEDESTRIAN_SEEDS = (0, 1, 2)
 _BASE = RECIPES["penn-fudan"]
-_CLASSES: dict[str, Any] = {name: each for name, each in vars(IMAGENETTE.base).items() if each != getattr(_BASE, name)}
+_CLASSES: dict[str, Any] = {name: each for name, each in vars(IMAGENETTE_STUDY.base).items() if each != getattr(_BASE, name)}
 
-PEDESTRIANS = Study(
+PEDESTRIANS_STUDY = Study(
     name="pedestrians",
     question="Does an encoding help to find things, and to find them sooner?",
     base=_BASE,
-    encodings=ENCODINGS,
+    encodings=PEDESTRIAN_ENCODINGS,
     parts={
-        "backbones": Part("Ten classes of photographs.", NAMES, seeds=SEEDS, settings=_CLASSES, probed=False),
-        "masks": Part(
+        "backbones": StudyPart(
+            "Ten classes of photographs.", PEDESTRIAN_NAMES, seeds=PEDESTRIAN_SEEDS, settings=_CLASSES, probed=False
+        ),
+        "masks": StudyPart(
             "Boxes and masks of pedestrians, from these.",
-            NAMES,
-            seeds=SEEDS,
+            PEDESTRIAN_NAMES,
+            seeds=PEDESTRIAN_SEEDS,
             settings={"task": "masks", "every": 3},
             after="backbones",
         ),

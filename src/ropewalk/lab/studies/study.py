@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ropewalk.lab.choose import Refusal, known
-from ropewalk.lab.comparing.entries import Said, entry, label_of
 from ropewalk.lab.config import Config
+from ropewalk.lab.encoding_spec import EncodingSpec, get_encoding_label, parse_encoding
+from ropewalk.lab.errors import CommandError, check_choice
 
 
 @dataclass(frozen=True)
-class Part:
+class StudyPart:
     """One comparison of a study.
 
     about      What it asks, in a sentence.
@@ -41,8 +41,8 @@ class Study:
     name: str
     question: str
     base: Config
-    encodings: Mapping[str, Said]
-    parts: Mapping[str, Part]
+    encodings: Mapping[str, EncodingSpec]
+    parts: Mapping[str, StudyPart]
 
     def config(self, part: str, given: Mapping[str, Any]) -> Config:
         """The settings of a part, some of them replaced for all parts."""
@@ -50,23 +50,23 @@ class Study:
 
     def of(self, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
         """The settings of a run of a part, but for the one that it begins with."""
-        said = entry(self.encodings[name])
+        said = parse_encoding(self.encodings[name])
         return replace(self.config(part, given), encoding=said.encoding, options=said.options, seed=seed)
 
     def chosen(self, parts: Sequence[str] = ()) -> list[str]:
         """Parts that there are: those given, or all."""
-        return [known("part", name, self.parts) for name in dict.fromkeys(parts)] or list(self.parts)
+        return [check_choice("part", name, self.parts) for name in dict.fromkeys(parts)] or list(self.parts)
 
     def members(self, part: str, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> tuple[list[str], list[int]]:
         """The encodings and seeds of a part, or those of them that are asked for."""
         own = self.parts[part]
         for name in only:
-            known("encoding of this study", name, self.encodings)
+            check_choice("encoding of this study", name, self.encodings)
         if strange := [seed for seed in seeds if seed < 0]:
-            raise Refusal(f"seeds must be 0 or more, got {', '.join(map(str, strange))}")
+            raise CommandError(f"seeds must be 0 or more, got {', '.join(map(str, strange))}")
         return [name for name in own.encodings if not only or name in only], list(seeds or own.seeds)
 
     def named(self, config: Config) -> str:
         """The name that the encoding of a run has in this study."""
-        label = label_of(config)
-        return next(name for name, said in self.encodings.items() if entry(said).label == label)
+        label = get_encoding_label(config)
+        return next(name for name, said in self.encodings.items() if parse_encoding(said).label == label)

@@ -13,26 +13,28 @@ them, 65 with the same label. Of 398 that validate, and that probes ask about, 2
 
 from typing import Any
 
-from ropewalk.lab.comparing.entries import Said
+from ropewalk.lab.encoding_spec import EncodingSpec
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studies.equivariance import ENCODINGS as NAMED
-from ropewalk.lab.studies.study import Part, Study
+from ropewalk.lab.studies.equivariance import EQUIVARIANCE_ENCODINGS as NAMED
+from ropewalk.lab.studies.study import Study, StudyPart
 
 _MAIN = ("none", "learned-ape", "axial", "mixed", "spherical", "liere-8", "comrope-ld-8")
 _ALSO = ("sincos", "uniform", "golden", "spherical-symmetric", "string-cayley", "alibi")
-MAIN: dict[str, Said] = {name: NAMED[name] for name in _MAIN} | {"mrope": "mrope"}
-ALSO: dict[str, Said] = {name: NAMED[name] for name in _ALSO} | {"mrope-alternating": "mrope:variant=qwen3-vl"}
+VOLUME_MAIN_ENCODINGS: dict[str, EncodingSpec] = {name: NAMED[name] for name in _MAIN} | {"mrope": "mrope"}
+VOLUME_EXTRA_ENCODINGS: dict[str, EncodingSpec] = {name: NAMED[name] for name in _ALSO} | {
+    "mrope-alternating": "mrope:variant=qwen3-vl"
+}
 _HALF = RECIPES["modelnet10-half"]
 _WHOLE: dict[str, Any] = {name: getattr(RECIPES["modelnet10"], name) for name in ("size", "strength")}
 
-VOLUMES = Study(
+VOLUMES_STUDY = Study(
     name="volumes",
     question="Which encodings carry over to three axes and to finer grids?",
     base=_HALF,
-    encodings={**MAIN, **ALSO},
+    encodings={**VOLUME_MAIN_ENCODINGS, **VOLUME_EXTRA_ENCODINGS},
     parts={
-        "half": Part("Trained at 15³, asked at other sizes up to 30³.", tuple(MAIN), seeds=(0, 1, 2)),
-        "whole": Part("Trained at 30³.", tuple(MAIN), settings=_WHOLE),
-        "also": Part("Other encodings, once each, at 15³.", tuple(ALSO)),
+        "half": StudyPart("Trained at 15³, asked at other sizes up to 30³.", tuple(VOLUME_MAIN_ENCODINGS), seeds=(0, 1, 2)),
+        "whole": StudyPart("Trained at 30³.", tuple(VOLUME_MAIN_ENCODINGS), settings=_WHOLE),
+        "also": StudyPart("Other encodings, once each, at 15³.", tuple(VOLUME_EXTRA_ENCODINGS)),
     },
 )

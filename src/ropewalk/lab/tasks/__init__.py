@@ -9,63 +9,26 @@ a task than this:
     task.scores(model, "validation", accelerator)   # {"accuracy": …, "loss": …}
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
 import torch
-from accelerate import Accelerator
-from torch import Tensor, nn
 
 from ropewalk.lab.config import Config
-
-if TYPE_CHECKING:
-    from ropewalk.lab.starting import Model
+from ropewalk.lab.tasks.base import Task
 
 
-class Task(Protocol):
-    """A model and what it is trained on; `steps` are those of an epoch."""
-
-    steps: int
-
-    @property
-    def model(self) -> "Model":
-        """With its first weights, on the device."""
-
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
-        """One process's share of each batch of an epoch."""
-
-    def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int, rank: int) -> Tensor:
-        """Of a share of a batch, that of process `rank`; `model` is `self.model`, perhaps wrapped."""
-
-    def facts(self) -> dict[str, Any]:
-        """What tells its data from others, as plain JSON values."""
-
-    def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
-        """How well a model does on a part of the data, in all processes together."""
-
-
-@runtime_checkable
-class Pictured(Protocol):
-    """A task of which a picture is kept beside the result."""
-
-    def picture(self, model: nn.Module) -> bytes:
-        """What a model makes of a few test images."""
-
-
-def task_of(config: Config, device: torch.device | str) -> Task:
+def build_task(config: Config, device: torch.device | str) -> Task:
     """The task of a run: text where it has a length, else images."""
     if config.task == "segment":
-        from ropewalk.lab.tasks.segment import Segmenting
+        from ropewalk.lab.tasks.segment import SegmentationTask
 
-        return Segmenting(config, device)
+        return SegmentationTask(config, device)
     if config.task is not None:
-        from ropewalk.lab.tasks.detect import Detecting
+        from ropewalk.lab.tasks.detect import DetectionTask
 
-        return Detecting(config, device)
+        return DetectionTask(config, device)
     if config.length is None:
-        from ropewalk.lab.tasks.vision import Vision
+        from ropewalk.lab.tasks.classify import ClassificationTask
 
-        return Vision(config, device)
-    from ropewalk.lab.tasks.text import Reading
+        return ClassificationTask(config, device)
+    from ropewalk.lab.tasks.text import TextTask
 
-    return Reading(config, device)
+    return TextTask(config, device)

@@ -10,29 +10,29 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ropewalk.lab.building import stretched
 from ropewalk.lab.config import Config
-from ropewalk.lab.data import in_order
-from ropewalk.lab.data.keys import SHORTEST
-from ropewalk.lab.data.text import Text
+from ropewalk.lab.data.passkeys import MIN_KEY_LENGTH
+from ropewalk.lab.data.sampling import sequential_order
+from ropewalk.lab.data.text import TextData
+from ropewalk.lab.model_building import scale_to_span
 from ropewalk.models import LM
 
-VISUAL = (
+IMAGE_ONLY_FIELDS = (
     "model", "size", "pool", "registers", "layer_scale", "drop_path", "dropout", "loss", "smoothing", "strength", "mixup",
     "cutmix", "perturb", "shift", "rescale", "per_sample",
 )  # fmt: skip
 """Settings that only images have."""
 
 
-class Reading:
+class TextTask:
     """Finds the next byte."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
-        self.config, self.length = config, length_of(config)
-        self.text = open_text(config).to(device)
-        check_text(config, self.text)
-        self.model = reader_of(config).to(device)
-        self.steps = self.text.drawn(self.length) // config.batch
+        self.config, self.length = config, check_window_length(config)
+        self.text = open_text_data(config).to(device)
+        check_text_config(config, self.text)
+        self.model = build_language_model(config).to(device)
+        self.steps = self.text.count_train_windows(self.length) // config.batch
 
     def batches(self, epoch: int, rank: int, world: int) -> Iterator[Tensor]:
         """One process's share of each batch of an epoch, (B, length + 1)."""
@@ -54,7 +54,7 @@ class Reading:
         """The share of bytes that are found, the loss in nats, and in bits."""
         model.eval()
         rank, world = accelerator.process_index, accelerator.num_processes
-        order = in_order(self.text.count(split, self.length), self.config.batch, rank, world)
+        order = sequential_order(self.text.count(split, self.length), self.config.batch, rank, world)
         sums = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
         for some in self.text.windows(split, self.length, order):
             whole = F.pad(some, (0, 0, 0, len(order[0]) - len(some)))  # all batches have one shape
@@ -67,13 +67,13 @@ class Reading:
         return {"accuracy": right / seen, "loss": lost / seen, "bits": lost / seen / math.log(2)}
 
 
-def reader_of(config: Config) -> LM:
+def build_language_model(config: Config) -> LM:
     """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
-    model = _built(config, config.options)
-    return model if config.span is None else _built(config, stretched(model.encoding, config.options, config.span))
+    model = _build_lm(config, config.options)
+    return model if config.span is None else _build_lm(config, scale_to_span(model.encoding, config.options, config.span))
 
 
-def _built(config: Config, options: dict[str, Any]) -> LM:
+def _build_lm(config: Config, options: dict[str, Any]) -> LM:
     names = ("encoding", "width", "depth", "heads", "kv_heads", "length")
     hidden = -(-round(2 * config.ratio * config.width) // 96) * 32  # two thirds, since it has three matrices and not two
     torch.manual_seed(config.seed)
@@ -83,23 +83,23 @@ def _built(config: Config, options: dict[str, Any]) -> LM:
     return model
 
 
-def open_text(config: Config) -> Text:
+def open_text_data(config: Config) -> TextData:
     """The text of a run."""
-    return Text(config.data, fraction=config.fraction)
+    return TextData(config.data, fraction=config.fraction)
 
 
-def check_text(config: Config, text: Text) -> None:
+def check_text_config(config: Config, text: TextData) -> None:
     """Refuse a text that is too short, and settings that only images have."""
     for each in dataclasses.fields(Config):
         value = getattr(config, each.name)
         default = each.default if each.default is not dataclasses.MISSING else {}
-        if each.name in VISUAL and value != default:
+        if each.name in IMAGE_ONLY_FIELDS and value != default:
             raise ValueError(f"{each.name} is of images: for text it must be {default!r}, got {value!r}")
     if config.augment:
         raise ValueError(f"augment is of images: for text it must be empty, got {', '.join(config.augment)}")
-    length, count = length_of(config), text.drawn(length_of(config))
-    if config.keys is not None and length + 1 < SHORTEST:
-        raise ValueError(f"keys must be none for windows of less than {SHORTEST - 1} bytes, got a length of {length}")
+    length, count = check_window_length(config), text.count_train_windows(check_window_length(config))
+    if config.keys is not None and length + 1 < MIN_KEY_LENGTH:
+        raise ValueError(f"keys must be none for windows of less than {MIN_KEY_LENGTH - 1} bytes, got a length of {length}")
     if count < config.batch:
         raise ValueError(f"a batch of {config.batch} windows of {length} bytes is more than there is to train on: {text}")
     for split in ("validation", "test"):
@@ -107,7 +107,7 @@ def check_text(config: Config, text: Text) -> None:
             raise ValueError(f"the {split} text must have more than {length} bytes, got {text}")
 
 
-def length_of(config: Config) -> int:
+def check_window_length(config: Config) -> int:
     """Bytes of a window."""
     if config.length is None:
         raise ValueError("a run on text needs a length, got length=None")

@@ -1,0 +1,115 @@
+"""What goes through a model in place of cosines and sines: the codes of all layers, made once a forward pass."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ropewalk.adapters.transformers.cache_positions import remember
+from ropewalk.code import Chain, Code
+from ropewalk.encoding import Encoding
+
+FUSED, EAGER = "ropewalk", "ropewalk_eager"  # the names of our attention functions
+KEYWORD = "ropewalk"  # under which attention functions get what they score with
+
+
+@dataclass
+class Carried:
+    """The code for all tokens of a pass, that of each layer, and what scores them against keys of a cache.
+
+    make  Makes the code for all tokens once more. None where no gradient goes through it.
+    """
+
+    whole: Code
+    layers: tuple[Code, ...]
+    positions: Tensor
+    biases: Sequence[Encoding] = ()
+    make: Callable[[], Code] | None = None
+    blind: bool = False  # whether a layer has run without gradients
+    function: str = ""  # of attention, as the first layer found it: asking a config takes a while
+    made: dict[int, tuple[Code, ...]] = field(default_factory=dict)
+
+    def code(self, layer: int) -> Code:
+        """The code of a layer."""
+        if self.make is None or not self._again():
+            return self.layers[layer]
+        return each_layer(self.make(), len(self.layers))[layer]
+
+    def _again(self) -> bool:
+        """Whether a layer runs a second time, with gradients, after it ran without.
+
+        So does checkpointing that is reentrant. There each layer goes back by itself, and the way through a code that all of
+        them share would be gone after the first: each needs a code of its own.
+        """
+        graded = torch.is_grad_enabled()
+        self.blind = self.blind or not graded
+        return self.blind and graded
+
+    def scoring(self, layer: int, seen: Tensor, keys: int) -> Code:
+        """The code that scores the tokens of this pass against so many keys, of positions that end with those of `seen`."""
+        if keys not in self.made:
+            places = seen[..., -keys:] if keys <= seen.shape[-1] else F.pad(seen, (0, keys - seen.shape[-1]))
+            codes = [biased(self.positions, places) for biased in self.biases]
+            code = Chain(layers=codes[0].layers, codes=tuple(codes))
+            self.made[keys] = each_layer(code, len(self.layers))
+        return self.made[keys][layer]
+
+
+@dataclass
+class Scored:
+    """What an attention function needs to score: `code(keys)`, for so many keys."""
+
+    carried: Carried
+    layer: int
+    own: Code
+    seen: Tensor | None
+
+    def code(self, keys: int) -> Code:
+        """The code whose scores are added to the logits of so many keys."""
+        if self.seen is None:
+            return self.own
+        return self.carried.scoring(self.layer, self.seen, keys)
+
+
+class Choose:
+    """A hook before the attention of a layer: it picks the layer's code."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+
+    def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
+        carried = options.get("position_embeddings")
+        if not isinstance(carried, Carried):
+            return None
+        code = carried.code(self.layer)
+        options = {**options, "position_embeddings": (code, code)}
+        function = carried.function = carried.function or str(module.config._attn_implementation)  # type: ignore[union-attr]
+        if function in (FUSED, EAGER):
+            options[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))
+        elif carried.biases:
+            wanted = f"attn_implementation must be {FUSED!r}, or {EAGER!r} for weights of attention"
+            raise ValueError(f"this encoding adds to the logits: {wanted}, got {function!r}")
+        return args, options
+
+    def _seen(self, carried: Carried, options: dict[str, Any]) -> Tensor | None:
+        """The positions of all keys, where those of a cache are to be scored."""
+        cache = options.get("past_key_values", options.get("layer_past"))
+        return remember(cache, self.layer, carried.positions) if cache is not None and carried.biases else None
+
+
+class Begin:
+    """A hook before the first layer: it adds to the tokens what their positions say."""
+
+    def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
+        carried = options.get("position_embeddings")
+        if not isinstance(carried, Carried):
+            return None
+        return (carried.whole.tokens(args[0]), *args[1:]), options
+
+
+def each_layer(code: Code, count: int) -> tuple[Code, ...]:
+    """The code of each of so many layers."""
+    return (code,) * count if code.layers is None else code.unbind()

@@ -1,0 +1,223 @@
+"""The operations by name, and what is asked of a recipe and of a batch before anything is done with them.
+
+A recipe: which operations, with which options. They act in the order of `OPERATIONS`, then mixup or cutmix.
+"""
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from ropewalk.encoding import not_negative, one_of, positives
+from ropewalk.lab.augment.color import apply_three_augment, jitter_color
+from ropewalk.lab.augment.geometry import (
+    CROP_TRIES,
+    crop_padded,
+    draw_crop_boxes,
+    flip_images,
+    resize_boxes,
+    rotate_quarter_turns,
+)
+from ropewalk.lab.augment.mixing import MIX_DRAWS, mix_pairs
+from ropewalk.lab.augment.rand_augment import MAGNITUDE_LEVELS, apply_rand_augment
+from ropewalk.lab.hash_random import draw_uniform
+from ropewalk.positions import readable
+
+AUGMENT_OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
+"""In the order in which they act."""
+VOLUME_OPERATIONS = ("crop", "flip", "turn")
+COLOR_OPERATIONS = ("rand-augment", "three-augment", "jitter")
+
+
+def resolve_operations(names: Sequence[str]) -> tuple[str, ...]:
+    """The names as `OPERATIONS` has them, `-` and `_` alike; each once, and one crop at most."""
+    if isinstance(names, str):
+        raise ValueError(f"operations must be a sequence of names, such as ({names!r},), got the string {names!r}")
+    plain = tuple(_resolve_operation(name) for name in names)
+    if len(set(plain)) < len(plain):
+        raise ValueError(f"each operation must be named once, got {plain}")
+    if {"crop", "resized-crop"} <= set(plain):
+        raise ValueError("only one of 'crop' and 'resized-crop' is possible, got both")
+    return plain
+
+
+def _resolve_operation(name: str) -> str:
+    plain = name.lower().replace("_", "-")
+    if plain not in AUGMENT_OPERATIONS:
+        close = difflib.get_close_matches(plain, AUGMENT_OPERATIONS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"no operation is named {name!r}{hint}; there are {', '.join(AUGMENT_OPERATIONS)}")
+    return plain
+
+
+def check_nonnegative_int(name: str, value: int) -> int:
+    """`value` if it is a whole number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number not below zero, got {value!r}")
+    return value
+
+
+def check_positive_range(name: str, ends: Sequence[float], most: float) -> None:
+    """Whether two ends are above zero, in order, and not above the most."""
+    if not isinstance(ends, tuple) or len(ends) != 2 or not 0 < ends[0] <= ends[1] <= most:
+        raise ValueError(f"{name} must be two numbers in order, above 0 and at most {most}, got {ends!r}")
+
+
+def check_augment_batch(images: Tensor, labels: Tensor, numbers: Tensor, classes: int) -> None:
+    """Types and shapes; values only where looking at them does not wait for a device."""
+    if images.dtype != torch.uint8 or images.ndim not in (4, 5):
+        raise ValueError(f"images must be uint8 (B C H W) or (B C D H W), got {images.dtype} {tuple(images.shape)}")
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1] or len(numbers) != len(images):
+        got = f"{labels.dtype} {tuple(labels.shape)} and {len(numbers)}"
+        raise ValueError(f"labels must be int64 ({len(images)},) like the images, and indices as many, got {got}")
+    if readable(labels) and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+
+
+def check_image_axes(name: str, given: Sequence[int], axes: int) -> None:
+    """Whether axes of images that have so many are named once each, counted from the first or, below zero, from the last."""
+    there = all(-axes <= axis < axes for axis in given)
+    if not there or len({axis % axes for axis in given}) < len(given):
+        raise ValueError(
+            f"{name} must be of the {axes} axes of the images, from {-axes} to {axes - 1}, once each, got {given}"
+        )
+
+
+def check_operations_fit(operations: Sequence[str], shape: Sequence[int], size: Sequence[int] | None) -> None:
+    """Whether the operations and the size suit images (B C …)."""
+    if size is not None and len(size) != len(shape) - 2:
+        raise ValueError(f"size must have one number for each of the {len(shape) - 2} axes of the images, got {size}")
+    for name in operations:
+        if len(shape) == 5 and name not in VOLUME_OPERATIONS:
+            has = f"volumes have {', '.join(VOLUME_OPERATIONS)}, mixup and cutmix"
+            raise ValueError(f"{name!r} is for images of two axes ({has}), got {tuple(shape)}")
+        if name in COLOR_OPERATIONS and shape[1] not in (1, 3):
+            raise ValueError(f"{name!r} is for images of 1 or 3 channels, got {tuple(shape)}")
+
+
+AUGMENT_STREAM = 0xA06
+"""Keeps these numbers apart from those that others draw for the same samples."""
+DRAWS_PER_OPERATION = {
+    "crop": 3,
+    "resized-crop": 2 * CROP_TRIES + 2,
+    "flip": 1,
+    "three-augment": 2,
+    "jitter": 3,
+    "mix": MIX_DRAWS,
+}
+"""How many numbers each has, one after the other. Those of rand-augment, which vary in count, come after them, and then one
+of turn."""
+
+
+@dataclass(frozen=True)
+class AugmentPipeline:
+    """What is done to the images of a training set. `dataclasses.asdict` of it is JSON, from which it is made again.
+
+    operations  Names, in any order.
+    size        Of the images that come out, by default of those that go in. Only the crops change it.
+    pad         Of crop: pixels on every side; `padding` is "zero" or "reflect".
+    mirrored    Of flip: the axes that are mirrored, each for half of the samples; -1 is the last.
+    upright     Of turn: the axis of volumes that turns leave alone; an image is turned whole.
+    scale       Of resized-crop: the box's area over the image's; `ratio` is the box's width over its height.
+    count       Of rand-augment: how many operations; `magnitude` is theirs, from 0 to 30.
+    brightness  Of jitter: factors lie in 1 ± this number; `contrast` and `saturation` alike.
+    mixup       The α of λ for mixup; `cutmix` is that for cutmix; 0 is without. With both, a coin decides for each pair.
+    """
+
+    operations: tuple[str, ...] = ()
+    seed: int = 0
+    size: tuple[int, ...] | None = None
+    pad: int = 4
+    padding: str = "zero"
+    mirrored: tuple[int, ...] = (-1,)
+    upright: int = -1
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    count: int = 2
+    magnitude: float = 9.0
+    brightness: float = 0.3
+    contrast: float = 0.3
+    saturation: float = 0.3
+    mixup: float = 0.0
+    cutmix: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # JSON knows lists alone
+            value = getattr(self, field.name)
+            object.__setattr__(self, field.name, tuple(value) if isinstance(value, list) else value)
+        object.__setattr__(self, "operations", resolve_operations(self.operations))
+        if self.size is not None:
+            positives("size", self.size)
+        for axis in (*self.mirrored, self.upright):
+            if isinstance(axis, bool) or not isinstance(axis, int):
+                raise ValueError(f"mirrored and upright must be numbers of axes, got {self.mirrored} and {self.upright}")
+        check_nonnegative_int("pad", self.pad)
+        check_nonnegative_int("count", self.count)
+        check_nonnegative_int("seed", self.seed)
+        one_of("padding", self.padding, ("zero", "reflect"))
+        check_positive_range("scale", self.scale, 1)
+        check_positive_range("ratio", self.ratio, math.inf)
+        for name in ("magnitude", "brightness", "contrast", "saturation", "mixup", "cutmix"):
+            not_negative(name, getattr(self, name))
+        if self.magnitude > MAGNITUDE_LEVELS:
+            raise ValueError(f"magnitude must be from 0 to {MAGNITUDE_LEVELS}, got {self.magnitude}")
+
+    def __call__(self, images: Tensor, labels: Tensor, index: Tensor, *, epoch: int, classes: int) -> tuple[Tensor, Tensor]:
+        """Float images (B C *size) in [0, 1] and targets (B classes) of uint8 images, labels (B,) and indices (B,)."""
+        return self.apply(images, labels, self.draw(index, epoch), classes=classes)
+
+    def draw(self, index: Tensor, epoch: int) -> Tensor:
+        """All numbers of the samples, (B, n): in each column those of one purpose, whatever the operations are."""
+        return draw_uniform(self.seed, epoch, index, AUGMENT_STREAM, sum(self._columns.values()))
+
+    @property
+    def _columns(self) -> dict[str, int]:
+        return DRAWS_PER_OPERATION | {"rand-augment": 2 * self.count, "turn": 1}
+
+    def apply(self, images: Tensor, labels: Tensor, numbers: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
+        """What a call does once its numbers are drawn: tensors to tensors, of which `torch.compile` makes one graph.
+
+        Draw outside of it: a whole call may be compiled too, but falls into several graphs.
+        """
+        check_augment_batch(images, labels, numbers, classes)
+        check_operations_fit(self.operations, images.shape, self.size)
+        check_image_axes("mirrored", self.mirrored, images.ndim - 2)
+        check_image_axes("upright", (self.upright,), images.ndim - 2)
+        u = dict(zip(self._columns, torch.split(numbers, [*self._columns.values()], 1), strict=True))
+        images = self._cut(images, u)
+        if "rand-augment" in self.operations:
+            images = apply_rand_augment(images, u["rand-augment"], self.magnitude)
+        if "three-augment" in self.operations:
+            images = apply_three_augment(images, u["three-augment"])
+        if "jitter" in self.operations:
+            images = jitter_color(images, u["jitter"], self.brightness, self.contrast, self.saturation)
+        targets = (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+        if self.mixup or self.cutmix:
+            return mix_pairs(images, targets, u["mix"], self.mixup, self.cutmix)
+        return images, targets
+
+    def _cut(self, images: Tensor, u: dict[str, Tensor]) -> Tensor:
+        """The part of each image that is seen, as floats. Pixels that only move do so as bytes."""
+        sides = tuple(images.shape[2:])
+        size = self.size or sides
+        if "crop" in self.operations:
+            images = crop_padded(images, u["crop"], size, self.pad, self.padding)
+        elif "resized-crop" in self.operations:
+            images = resize_boxes(
+                _bytes_to_unit(images), draw_crop_boxes(u["resized-crop"], sides, self.scale, self.ratio), size
+            )
+        elif size != sides:
+            raise ValueError(f"images must have the size {size} if nothing crops them, got {sides}")
+        if "flip" in self.operations:
+            images = flip_images(images, u["flip"][:, 0], self.mirrored)
+        return _bytes_to_unit(
+            rotate_quarter_turns(images, u["turn"][:, 0], self.upright) if "turn" in self.operations else images
+        )
+
+
+def _bytes_to_unit(images: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]. A product, because a quotient is not rounded alike on all devices."""
+    return images if images.is_floating_point() else images.float() * (1 / 255)

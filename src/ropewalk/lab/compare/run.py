@@ -1,0 +1,116 @@
+"""Train several encodings with several seeds under the same conditions, and compare what they come to.
+
+    comparison = compare(["mixed", "liere:block=4"], RECIPES["digits"], Path("runs"), seeds=range(3))
+    print(as_csv(table(comparison)))
+
+All runs share every setting but the encoding, its options and the seed. Seeds are outermost: stopped at any moment, the
+encodings have the same seeds, but for one. Runs that are done, for whatever comparison, are not trained again, and those
+that were begun go on where they were; so the same call continues a comparison. A run that fails is told in its folder and
+in the table, and the others go on. Of several processes one may fail alone, while the others wait for it in the middle of a
+step: the comparison then ends with the error in that process, and whatever launched it ends the others. Only a loss that is
+no number, which all of them have seen, lets the next run begin.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from rich.console import Console
+
+from ropewalk.lab.compare.plan import (
+    Comparison,
+    ComparisonRun,
+    clear_failure,
+    is_run_locked,
+    plan_comparison,
+    record_failure,
+)
+from ropewalk.lab.compare.preflight import check_comparison
+from ropewalk.lab.config import Config
+from ropewalk.lab.encoding_spec import EncodingSpec
+from ropewalk.lab.errors import NonFiniteLossError
+from ropewalk.lab.progress_bars import ProgressLines, make_progress
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.train import train_run
+
+
+def compare_encodings(
+    encodings: Sequence[EncodingSpec],
+    base: Config,
+    runs: Path,
+    *,
+    seeds: Sequence[int],
+    baseline: EncodingSpec = "none",
+    console: Console | None = None,
+    after: Callable[[RunFolder], None] = lambda run: None,
+) -> Comparison:
+    """Train what is not done yet. What cannot be trained is refused before anything is; its `code` says whether all is done.
+
+    encodings  Names, names with options as "axial:learned=true", or pairs of a name and a dictionary of options.
+    base       All other settings; its own encoding, options and seed are not used.
+    baseline   What others are compared with. If it is not among the encodings, it is trained too.
+    console    Where it is told how far it is; by default standard output.
+    after      Gets each run that is done, also one that was done before, in the main process, before the next begins.
+    """
+    comparison = plan_comparison(encodings, base, runs, seeds=list(seeds), baseline=baseline)
+    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))  # as the accelerator of a run will have it
+    if comparison.left():
+        check_comparison(comparison, processes=state.num_processes)
+    if state.is_main_process:
+        comparison.save()
+    console = (console or Console()) if state.is_main_process else Console(quiet=True)
+    with make_progress(console, runs=len(comparison.members), epochs=base.epochs) as shown:
+        try:
+            for member in comparison.members:
+                _train_member(comparison, member, shown, state)
+                if state.is_main_process and comparison.outcome(member).result is not None:
+                    after(RunFolder.at(comparison.runs / member.name))
+        except KeyboardInterrupt:
+            done = len(comparison.members) - len(comparison.left())
+            shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command goes on")
+            raise
+    state.wait_for_everyone()
+    return comparison
+
+
+def _train_member(comparison: Comparison, member: ComparisonRun, shown: ProgressLines, state: PartialState) -> None:
+    """Train a run, unless it is done, and tell how it ended."""
+    path = comparison.runs / member.name
+    shown.begin(f"{member.label}, seed {member.seed}")
+    if comparison.outcome(member).result is not None:
+        return shown.end(f"done before, {_describe_outcome(comparison, member)}")
+    if state.is_main_process:
+        clear_failure(path)
+    try:
+        train_run(comparison.config(member), comparison.runs, watch=shown.record)
+    except Exception as error:
+        shown.end(_record_error(path, error, writes=state.is_main_process))
+        if state.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+            raise
+    else:
+        shown.end(_describe_outcome(comparison, member))
+    finally:
+        _free_memory()
+
+
+def _describe_outcome(comparison: Comparison, member: ComparisonRun) -> str:
+    """What a run came to."""
+    result, note = comparison.outcome(member)
+    return note if result is None else comparison.metric.told("test", result)
+
+
+def _record_error(path: Path, error: Exception, *, writes: bool) -> str:
+    """Why a run failed. One that another process trains has not failed."""
+    if is_run_locked(path):
+        return "is being trained by another process"
+    return f"failed: {record_failure(path, error) if writes else error}"
+
+
+def _free_memory() -> None:
+    """Leave no memory of a run to the next. What was compiled stays: it serves the same encoding with other seeds."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -1,0 +1,104 @@
+"""Images of files in three colours of 8 bits.
+
+Grey becomes equal colours, palettes become theirs, and transparent pixels lose their transparency. Images are not turned by
+what cameras note about them. Those of one number a pixel with more than 8 bits, as depths and scans have, are refused: which
+of their values are black and white is not known.
+
+An image and the map of its classes, read from their files. Errors name the file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+DEEP_MODES = ("I", "F")
+"""How the modes of such images begin: of whole numbers, and of fractions."""
+
+
+def open_image_lazily(path: str | Path) -> Image.Image:
+    """The image of a file, of which no pixel is read yet."""
+    image = Image.open(path)
+    if image.mode.startswith(DEEP_MODES):
+        image.close()
+        raise ValueError(f"it must have 8 bits a colour, with black as 0 and white as 255, got the mode {image.mode}")
+    return image
+
+
+def read_rgb_image(path: str | Path) -> Image.Image:
+    """The image of a file, in colours."""
+    with open_image_lazily(path) as image:
+        return image.convert("RGB")
+
+
+IGNORED_LABEL = 255
+"""The number of pixels of which nothing is known: they are not trained on and not judged."""
+LABEL_MAP_MODES = ("P", "L", "1")
+"""Of palettes, of grey, of black and white: those in which a pixel is a number."""
+
+
+class MapPair(NamedTuple):
+    """The paths of an image and of its map."""
+
+    image: Path
+    map: Path
+
+
+def read_map_pair(pair: MapPair, classes: int, *, binary: bool = False) -> tuple[Image.Image, Image.Image]:
+    """An RGB image and its map, grey levels of which are class numbers or 255, of one size."""
+    image, numbers = open_image_file(pair.image, read_rgb_image), read_class_map(pair.map, classes, binary=binary)
+    _check_same_size(pair, image.size, (numbers.shape[1], numbers.shape[0]))
+    return image, Image.fromarray(numbers)
+
+
+def read_class_map(path: Path, classes: int, *, binary: bool = False) -> np.ndarray:
+    """The numbers of a map, all of which are classes or 255; `binary` takes whatever is not 0 for class 1."""
+    numbers = read_label_map(path)
+    numbers = (numbers > 0).astype(np.uint8) if binary else numbers
+    wrong = np.unique(numbers[(numbers >= classes) & (numbers != IGNORED_LABEL)])
+    if len(wrong):
+        told = ", ".join(map(str, wrong[:4])) + (", …" if len(wrong) > 4 else "")
+        raise ValueError(f"{path} must have class numbers from 0 to {classes - 1}, or {IGNORED_LABEL}, got {told}")
+    return numbers
+
+
+def read_label_map(path: Path) -> np.ndarray:
+    """The numbers of a map as its file has them, uint8 (rows columns)."""
+    with open_image_file(path) as map:
+        _check_map_mode(path, map.mode)
+        try:
+            return np.asarray(map).astype(np.uint8)
+        except Exception as error:
+            raise ValueError(_unreadable_image(path, error)) from error
+
+
+def check_map_pair(pair: MapPair) -> None:
+    """Refuse files that are no image and no map of it, by what they say at their beginning."""
+    with open_image_file(pair.image, open_image_lazily) as image, open_image_file(pair.map) as map:
+        _check_map_mode(pair.map, map.mode)
+        _check_same_size(pair, image.size, map.size)
+
+
+def open_image_file(path: Path, way: Callable[[Path], Image.Image] = Image.open) -> Image.Image:
+    """An image, opened in a way: of which the beginning of the file is read, if nothing else is said."""
+    try:
+        return way(path)
+    except Exception as error:
+        raise ValueError(_unreadable_image(path, error)) from error
+
+
+def _unreadable_image(path: Path, error: Exception) -> str:
+    return f"{path} cannot be read as an image: {type(error).__name__}: {error}"
+
+
+def _check_map_mode(path: Path, mode: str) -> None:
+    if mode not in LABEL_MAP_MODES:
+        raise ValueError(f"{path} must be a map of class numbers, with a palette or grey of 8 bits, got the mode {mode}")
+
+
+def _check_same_size(pair: MapPair, image: tuple[int, int], map: tuple[int, int]) -> None:
+    if image != map:
+        sizes = f"{image[0]} × {image[1]} and {map[0]} × {map[1]}"
+        raise ValueError(f"an image and its map must have one size, got {sizes} pixels of {pair.image} and {pair.map}")

@@ -1,0 +1,165 @@
+"""Images that are tested on and were trained on too, byte for byte: they are counted and told, and stay.
+
+Data sets in a `.npz` file, as MedMNIST has them: train_images, train_labels, test_images, test_labels, and if it likes
+val_images and val_labels.
+
+Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255,
+which the training images decide for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be there as
+`classes`; without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled.
+Test images that are training images too are counted when they are read, and told.
+"""
+
+import hashlib
+import warnings
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.lab.data.base import ImageSource, LabeledImages
+from ropewalk.lab.data.image_arrays import infer_layout, move_channels_first
+
+
+def hash_images(images: Tensor) -> list[bytes]:
+    """A hash of each image."""
+    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images.numpy()]
+
+
+def warn_repeated_images(test: Tensor, train: Collection[bytes], path: Path) -> None:
+    """Warn if some images of a test set have hashes of training images."""
+    if seen := sum(each in train for each in hash_images(test)):
+        told = f"{seen} of {len(test)} test images are in the training set, byte for byte"
+        warnings.warn(f"{path}: {told}: results count what was seen", stacklevel=2)
+
+
+NPZ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError)
+NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def open_npz(path: Path) -> ImageSource:
+    """The data set in a file. Of test images and labels, it reads the shapes."""
+    with _open_archive(path) as file:
+        own = [key for key in ("val_images", "val_labels") if key in file]
+        missing = [key for key in (*NPZ_KEYS, *(("val_images", "val_labels") if own else ())) if key not in file]
+        if missing:
+            raise ValueError(f"{path} must have {', '.join(missing)}, got {', '.join(file.files) or 'nothing'}")
+        count = _check_shapes(path, ("train", "val", "test") if own else ("train", "test"))
+        pixels, labels = _read_array(file, "train_images", path), _read_array(file, "train_labels", path)
+        binary, names = _is_binary(pixels), _class_names(file, labels, path)
+        train = _make_samples(pixels, labels, "train", path, binary, names)
+        held = _read_part(file, "val", path, binary, names) if own else None
+    seen = {*hash_images(train[0])}
+    return ImageSource(path.stem, names, train, held, lambda: _lazy_test(path, binary, names, seen), count)
+
+
+def _lazy_test(path: Path, binary: bool, names: list[str], seen: Collection[bytes]) -> LabeledImages:
+    with _open_archive(path) as file:
+        images, labels = _read_part(file, "test", path, binary, names)
+    warn_repeated_images(images, seen, path)
+    return images, labels
+
+
+def _read_part(file: np.lib.npyio.NpzFile, part: str, path: Path, binary: bool, names: list[str]) -> LabeledImages:
+    pixels, labels = _read_array(file, f"{part}_images", path), _read_array(file, f"{part}_labels", path)
+    return _make_samples(pixels, labels, part, path, binary, names)
+
+
+def _make_samples(
+    pixels: np.ndarray, labels: np.ndarray, part: str, path: Path, binary: bool, names: list[str]
+) -> LabeledImages:
+    images = move_channels_first(_image_bytes(pixels, binary, f"{part}_images of {path}"), f"{part}_images of {path}")
+    return images, _label_numbers(labels, len(names), f"{part}_labels of {path}")
+
+
+@contextmanager
+def _open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    """The file, if it is an archive."""
+    with path.open("rb") as raw:
+        try:
+            file = np.load(raw, allow_pickle=False)
+        except NPZ_ERRORS as error:
+            raise ValueError(f"{path} must be a .npz file, but cannot be read: {error}") from error
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError(f"{path} must be a .npz file of several arrays, got one array")
+        with file:
+            yield file
+
+
+def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
+    try:
+        return np.asarray(file[key])
+    except NPZ_ERRORS as error:
+        raise ValueError(f"{key} of {path} cannot be read: {error}") from error
+
+
+def _read_shape(path: Path, key: str) -> tuple[int, ...]:
+    """The shape of an array, of which nothing else is read."""
+    try:
+        with zipfile.ZipFile(path) as whole, whole.open(f"{key}.npy") as member:
+            old = np.lib.format.read_magic(member) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+            return read(member)[0]
+    except (*NPZ_ERRORS, KeyError) as error:
+        raise ValueError(f"{key} of {path} cannot be read: {error}") from error
+
+
+def _check_shapes(path: Path, parts: tuple[str, ...]) -> int:
+    """Parts have as many labels as images, and images of one form. Returns the number of tests."""
+    forms, count = {}, 0
+    for part in parts:
+        images, labels = (_read_shape(path, f"{part}_{kind}") for kind in ("images", "labels"))
+        forms[part], count = infer_layout(images, f"{part}_images of {path}"), images[0]
+        if labels not in ((count,), (count, 1)):
+            wanted = f"({count},) or ({count}, 1), as there are {count} images"
+            raise ValueError(f"{part}_labels of {path} must be {wanted}, got {labels}")
+        if forms[part] != forms["train"]:
+            came = " and ".join(str((*sides, channels)) for channels, sides in (forms["train"], forms[part]))
+            raise ValueError(f"images of {path} must have one size and number of channels, got {came} in train and {part}")
+    return count
+
+
+def _is_binary(pixels: np.ndarray) -> bool:
+    """Whether there are only 0 and 1."""
+    if pixels.dtype == np.uint8:
+        return bool(pixels.max() <= 1)
+    return pixels.dtype.kind in "buif" and bool(((pixels == 0) | (pixels == 1)).all())
+
+
+def _image_bytes(pixels: np.ndarray, binary: bool, what: str) -> np.ndarray:
+    if binary and not _is_binary(pixels):
+        raise ValueError(f"{what} must be 0 and 1 like the training images, got {_describe_array(pixels)}")
+    if not binary and pixels.dtype != np.uint8:
+        raise ValueError(f"{what} must be uint8, or 0 and 1 of any type, got {_describe_array(pixels)}")
+    return pixels.astype(np.uint8) * np.uint8(255) if binary else pixels
+
+
+def _describe_array(array: np.ndarray) -> str:
+    """The type of an array and where its values lie."""
+    if array.dtype.kind not in "buif" or not array.size:
+        return str(array.dtype)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        return f"{array.dtype} with NaN"
+    return f"{array.dtype} from {array.min()} to {array.max()}"
+
+
+def _class_names(file: np.lib.npyio.NpzFile, labels: np.ndarray, path: Path) -> list[str]:
+    """Names of classes: those of the file, or numbers."""
+    if "classes" in file:
+        return [str(name) for name in _read_array(file, "classes", path).reshape(-1)]
+    found = np.unique(labels)
+    if labels.dtype.kind in "biu" and not np.array_equal(found, np.arange(len(found))):
+        came = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+        raise ValueError(f"train_labels of {path} must be 0, 1, … without a gap if there are no `classes`, got {came}")
+    return [str(number) for number in range(len(found))]
+
+
+def _label_numbers(labels: np.ndarray, classes: int, what: str) -> Tensor:
+    """Labels as int64 (N,)."""
+    if labels.dtype.kind not in "biu" or not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"{what} must be integers from 0 to {classes - 1}, got {_describe_array(labels)}")
+    return torch.from_numpy(labels.reshape(-1).astype(np.int64))

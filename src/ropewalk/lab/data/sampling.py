@@ -1,0 +1,98 @@
+"""Which samples of a part come when, and in which process: positions from 0 on, one tensor a batch.
+
+Which samples of a training set are trained on and which are kept for validation, by seed and class by class.
+
+Each sample draws a number from the seed and its index, and these order the samples of a class; the k-th of n, from 0 on,
+has the place (k + 1/2) / n. The validation set has the places below `validation`. What is left is placed anew by other
+draws, and the places below `fraction` are trained on. So classes keep their shares to within half a sample, the validation
+set does not depend on `fraction`, and smaller fractions lie inside larger ones. Every class keeps one sample to train on.
+"""
+
+import torch
+from torch import Tensor
+
+from ropewalk.encoding import positive
+from ropewalk.lab.hash_random import draw_words
+
+SHUFFLE_STREAM = 1001
+"""The stream of draws that orders an epoch; those of augmentation are others."""
+
+
+def epoch_order(
+    count: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1, pairs: bool = True
+) -> list[Tensor]:
+    """The shuffled order of an epoch: of each batch of exactly `batch` samples, the share of one of `world` processes.
+
+    What is left over at the end of an epoch is dropped. A share is a run of the batch of even length, so that neighbours
+    (2i, 2i + 1), which mixup pairs, stay together: side by side, the shares of all processes are the batch of one. Without
+    `pairs` a share may have any length.
+    """
+    batch, world = positive("batch", batch), positive("world", world)
+    _check_rank(rank, world)
+    if pairs and batch % (2 * world):
+        raise ValueError(f"batch must be a multiple of 2 · world, so that shares are even, got {batch} and {world}")
+    if batch % world:
+        raise ValueError(f"batch must be a multiple of world, so that shares are equal, got {batch} and {world}")
+    if count < batch:
+        raise ValueError(f"batch must be at most the number of samples, got {batch} and {count}")
+    order = order_by_draw(torch.arange(count), seed=seed, epoch=epoch, stream=SHUFFLE_STREAM)
+    whole = order[: count - count % batch].view(-1, world, batch // world)
+    return list(whole[:, rank])
+
+
+def sequential_order(count: int, batch: int, rank: int = 0, world: int = 1) -> list[Tensor]:
+    """Every sample once, in order: the share of one process of each batch. Those of the last batch may be short or empty.
+
+    All processes get as many tensors, so that they stay in step.
+    """
+    batch, world = positive("batch", batch), positive("world", world)
+    _check_rank(rank, world)
+    return [part.tensor_split(world)[rank] for part in torch.split(torch.arange(count), batch) if len(part)]
+
+
+def spread_evenly(count: int, most: int) -> Tensor:
+    """At most so many of the samples, at even distances among them, the first and the last included."""
+    return torch.linspace(0, count - 1, min(most, count), dtype=torch.float64).round().long()
+
+
+def order_by_draw(index: Tensor, *, seed: int, epoch: int, stream: int) -> Tensor:
+    """The positions of samples, ordered by a number that each draws for itself; no two draw the same."""
+    return draw_words(seed, epoch, index, stream, 1)[:, 0].argsort()
+
+
+def _check_rank(rank: int, world: int) -> None:
+    if not 0 <= rank < world:
+        raise ValueError(f"rank must be from 0 to world - 1, got {rank} of {world}")
+
+
+VALIDATION_STREAM, FRACTION_STREAM, TEST_STREAM = 1002, 1003, 1004
+"""Streams of draws."""
+
+
+def split_train_validation(labels: Tensor, *, seed: int, validation: float, fraction: float) -> tuple[Tensor, Tensor]:
+    """Indices of the samples to train on and of those for validation, each in ascending order."""
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation must be from 0 up to 1, got {validation}")
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
+    rest, held = hold_out_share(labels, validation, seed=seed, stream=VALIDATION_STREAM)
+    rank, size = _class_ranks(labels[rest], rest, seed, FRACTION_STREAM)
+    return rest[((rank + 0.5) / size < fraction) | (rank == 0)], held
+
+
+def hold_out_share(labels: Tensor, share: float, *, seed: int, stream: int) -> tuple[Tensor, Tensor]:
+    """Indices of the rest and of a share of each class."""
+    index = torch.arange(len(labels))
+    rank, size = _class_ranks(labels, index, seed, stream)
+    held = ((rank + 0.5) / size < share) & (rank < size - 1)
+    return index[~held], index[held]
+
+
+def _class_ranks(labels: Tensor, index: Tensor, seed: int, stream: int) -> tuple[Tensor, Tensor]:
+    """Where each sample stands in the drawn order of its class, and how many the class has, in float64."""
+    order = order_by_draw(index, seed=seed, epoch=0, stream=stream)
+    order = order[labels[order].argsort(stable=True)]
+    sizes = labels.bincount()
+    first = sizes.cumsum(0) - sizes
+    rank = torch.empty_like(labels).scatter_(0, order, torch.arange(len(labels)) - first[labels[order]])
+    return rank.double(), sizes[labels].double()

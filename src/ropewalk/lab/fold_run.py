@@ -1,0 +1,104 @@
+"""A run folded: weights of a model with RoPE-Mixed that answers as the trained one does, in one safetensors file.
+
+    with safe_open("folded.safetensors", framework="pt") as file:
+        vit = ViT(**json.loads(file.metadata()["model"]))
+    vit.load_state_dict(load_file("folded.safetensors"))
+
+Beside the weights, which are the moving average's where there is one, the file says in its metadata from which `run` they
+come, with which `encoding` they are to be used (a config of `ropewalk.create`), and how to build the `model`.
+"""
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from ropewalk.lab.data.base import ImageData
+from ropewalk.lab.errors import CommandError
+from ropewalk.lab.model_building import VIT_SETTINGS
+from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.tasks.base import normalize_images
+from ropewalk.lab.tasks.classify import open_image_data
+from ropewalk.models import ViT
+from ropewalk.theory import fold_into
+
+FOLDED_FORMAT = "ropewalk folded 1"
+COMPARED_IMAGES = 64
+"""Of the validation set, at most, on which both models are compared."""
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """What folding did: how far logits moved at most, how large they are at most, and how many answers of images changed."""
+
+    path: Path
+    moved: float
+    largest: float
+    changed: int
+    images: int
+
+    def told(self) -> str:
+        """In words."""
+        answers = f"{self.changed or 'none'} of {self.images} answers changed"
+        return f"logits moved by {self.moved:.1g} at most, the largest is {self.largest:.3g}; {answers}"
+
+
+def fold_run(run: RunFolder, out: Path | None = None) -> FoldResult:
+    """Write the weights of a run that is done, folded; beside its own by default. What cannot be folded is refused."""
+    path = _resolve_output(run, out)
+    if run.result() is None:
+        raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
+    if run.config.task is not None:
+        raise ValueError(f"only a run that finds one class is folded to a file; {run.path} has the task {run.config.task}")
+    model, data = load_image_model(run), open_image_data(run.config)
+    if not isinstance(model, ViT):
+        raise ValueError(f"only our own ViT is folded to a file; ropewalk.adapters.timm.fold_into folds {run.config.model}")
+    folded = fold_into(copy.deepcopy(model))
+    found = _compare_outputs(path, model, folded, data)
+    held = {name: value.contiguous() for name, value in folded.state_dict().items()}
+    _write_file(path, save(held, metadata=make_fold_metadata(run, folded, data)))
+    return found
+
+
+def make_fold_metadata(run: RunFolder, model: ViT, data: ImageData) -> dict[str, str]:
+    """The metadata of the file."""
+    config = model.encoding.config()
+    options = {name: value for name, value in config.items() if name != "name"}
+    built: dict[str, Any] = {name: getattr(run.config, name) for name in VIT_SETTINGS}
+    built |= {"size": data.size, "channels": data.channels, "classes": len(data.classes)}
+    built |= {"encoding": config["name"], "options": options}
+    return {"format": FOLDED_FORMAT, "run": run.config.name, "encoding": json.dumps(config), "model": json.dumps(built)}
+
+
+@torch.no_grad()
+def _compare_outputs(path: Path, model: ViT, folded: ViT, data: ImageData) -> FoldResult:
+    """Both on the first images of the validation set, in float32."""
+    some = next(iter(data.batches("validation", [torch.arange(min(COMPARED_IMAGES, data.counts["validation"]))])))
+    x = normalize_images(some.images.float() / 255, data)
+    before, after = model(x), folded(x)
+    changed = int((before.argmax(-1) != after.argmax(-1)).sum())
+    return FoldResult(path, (before - after).abs().max().item(), before.abs().max().item(), changed, len(x))
+
+
+def _resolve_output(run: RunFolder, out: Path | None) -> Path:
+    """Where the file goes, which is not where the run has its own."""
+    path = run.path / "folded.safetensors" if out is None else out
+    if path.suffix != ".safetensors":
+        raise CommandError(f"folded weights go to a file that ends in .safetensors, got {path}")
+    if path.resolve() == (run.path / "checkpoint.safetensors").resolve():
+        raise CommandError(f"folded weights must not replace the run's own, got {path}")
+    return path
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """A file, whole or not at all, in a folder that is made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda part: part.write_bytes(content))
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,104 @@
+"""Images of other sizes than those of training: from half to three times its grid of patches, volumes up to twice.
+
+The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
+ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
+what the model was trained on. A table that ends where its grid ended reads between its entries or refuses.
+
+"ntk" and "yarn" extrapolate with an encoding whose waves these rules of context extension slow down along each axis, as they
+do by default. Images that are larger along no axis are as extrapolated. Encodings that take no such rule say so, once for
+each.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from ropewalk.lab.data.base import ImageBatch
+from ropewalk.lab.patch_size import compute_grid_size
+from ropewalk.lab.probes.open_run import ImageRun, ProbeRows, average_scores, find_refusal, score_answers
+from ropewalk.lab.tasks.classify import open_image_data
+from ropewalk.rotary import GridWaves
+
+GRID_FACTORS = (0.5, 0.7, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
+"""Of the grid of training: 0.7 for 112 of 160 pixels, beside 0.75 for 24 of 32."""
+MAX_TOKEN_RATIO = 9
+"""Times the tokens of training: three times as many patches along both axes of an image, twice as many along three axes."""
+RESOLUTION_MODES = ("extrapolate", "rescale")
+RESOLUTION_RULES = {"ntk": "ntk-aware", "yarn": "yarn"}
+"""Modes that are rules of context extension."""
+TINY_FRACTION = 1e-9
+"""Of the training set, whose images nobody looks at; the validation set does not depend on it."""
+
+
+def probe_resolution(opened: ImageRun) -> ProbeRows:
+    """Accuracy and loss at each size, in pixels (`grid` is in patches), in all modes that the encoding has."""
+    able = isinstance(opened.encoding, GridWaves)
+    for grid in list_probe_grids(opened.grid):
+        yield from probe_grid(opened, grid, (*RESOLUTION_MODES, *(RESOLUTION_RULES if able else ())))
+    for mode in () if able else RESOLUTION_RULES:
+        yield {"mode": mode, "why": f"{opened.encoding.name} takes no rule that slows its waves down along each axis"}
+
+
+def list_probe_grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Grids of patches to look at, the smallest first, each once."""
+    found = (tuple(max(1, math.floor(side * factor + 0.5)) for side in grid) for factor in GRID_FACTORS)
+    return list(dict.fromkeys(each for each in found if math.prod(each) <= MAX_TOKEN_RATIO * math.prod(grid)))
+
+
+def probe_grid(
+    opened: ImageRun, grid: tuple[int, ...], modes: tuple[str, ...] = RESOLUTION_MODES
+) -> Iterator[dict[str, Any]]:
+    """The rows of one grid. That of training is not looked at again: all modes are there what the model was trained on."""
+    size = compute_grid_size(grid, opened.config.patch)
+    subjects = {mode: _apply_mode(opened, mode, grid) for mode in modes}
+    words = {mode: _check_mode(subject, mode, grid) for mode, subject in subjects.items()}
+    asked = {
+        mode: each
+        for mode, each in subjects.items()
+        if words[mode] is None and (mode in RESOLUTION_MODES or each is not opened)
+    }
+    known = size == opened.data.size
+    found = (
+        dict.fromkeys(asked, opened.unmodified_scores)
+        if known
+        else dict(zip(asked, _score_modes(opened, size, asked), strict=True))
+    )
+    for mode in modes:
+        said = found.get(mode) or found.get(_position_mode(mode)) or {"why": words[mode]}
+        yield {"mode": mode, "size": list(size), "grid": list(grid), **said}
+
+
+def _apply_mode(opened: ImageRun, mode: str, grid: tuple[int, ...]) -> ImageRun:
+    """The run with the encoding of a mode: as it is, where no rule changes it."""
+    encoding = opened.encoding
+    grows = any(side > old for side, old in zip(grid, opened.grid, strict=True))
+    if mode not in RESOLUTION_RULES or not grows or not isinstance(encoding, GridWaves):
+        return opened
+    return replace(opened, model=opened.model.with_encoding(encoding.extended(RESOLUTION_RULES[mode], grid)))
+
+
+def _check_mode(subject: ImageRun, mode: str, grid: tuple[int, ...]) -> str | None:
+    """Why its encoding has nothing to say of this grid."""
+    return find_refusal(subject.encoding, subject.encoding.grid(*grid, resolution=_position_mode(mode)))
+
+
+def _position_mode(mode: str) -> str:
+    """How positions of another grid are had."""
+    return mode if mode in RESOLUTION_MODES else "extrapolate"
+
+
+def _score_modes(opened: ImageRun, size: tuple[int, ...], modes: dict[str, ImageRun]) -> list[dict[str, Any]]:
+    """Of images of that size in each mode. Batches of larger images are smaller, so that they have as many tokens."""
+    config = opened.config
+    data = open_image_data(replace(config, size=size, fraction=TINY_FRACTION)).to(opened.data.device)
+    more = max(1.0, math.prod(size) / math.prod(opened.data.size))
+    answers = [partial(_answer, subject, _position_mode(mode)) for mode, subject in modes.items()]
+    return [average_scores([scores]) for scores in score_answers(data, answers, batch=max(1, int(config.batch / more)))]
+
+
+def _answer(opened: ImageRun, spacing: str, batch: ImageBatch) -> Tensor:
+    return opened.logits(batch.images, resolution=spacing)

@@ -1,0 +1,107 @@
+"""Models of timm's in the lab: by name, with the encoding of a run installed, and with the face of our own ViT."""
+
+import copy
+import inspect
+from typing import Any
+
+import timm
+import torch
+from timm.models import is_model
+from torch import Tensor, nn
+
+from ropewalk.adapters.timm import install
+from ropewalk.encoding import Encoding
+from ropewalk.lab.config import Config
+from ropewalk.lab.patch_size import get_patch_sides
+
+TIMM_PREFIX = "timm:"
+INSTALL_OPTIONS = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
+"""What `install` takes beside the options of an encoding."""
+
+
+class TimmModel(nn.Module):
+    """A model of timm's, which takes positions as our ViT does."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__()
+        self.host = host
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding that is installed."""
+        found: Encoding = self.host.encoding
+        return found
+
+    @property
+    def patch(self) -> tuple[int, ...]:
+        """The sides of a patch."""
+        sides: tuple[int, ...] = tuple(self.host.patch_embed.patch_size)
+        return sides
+
+    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str | None = None) -> Tensor:
+        """Logits (B classes) of images (B channels rows columns), with the patches where they stand or where it is said."""
+        if positions is None and resolution in (None, self.host.rope.rule.resolution):
+            return self.host(images)
+        with self.host.rope.placed(positions, resolution):
+            return self.host(images)
+
+    def with_encoding(self, encoding: Encoding) -> "TimmModel":
+        """The same model, sharing all weights, with another encoding of its kind."""
+        other, host, rope = copy.copy(self), copy.copy(self.host), copy.copy(self.host.rope)
+        rope._modules = {**rope._modules, "encoding": encoding}
+        host._modules = {**host._modules, "rope": rope}
+        other._modules = {"host": host}
+        return other
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that weight decay would spoil: timm's, the encoding's, norms, gains and biases."""
+        spared = {f"host.{name}" for name in self.host.no_weight_decay()}
+        return spared | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
+
+
+def build_timm_model(
+    config: Config, options: dict[str, Any], *, size: tuple[int, ...], channels: int, classes: int
+) -> TimmModel:
+    """The model that a run names, its weights drawn from the seed: the same ones for every encoding but for its own."""
+    name = parse_timm_name(config)
+    _check_timm_settings(config, options, size)
+    made: dict[str, Any] = {
+        "img_size": size,
+        "patch_size": get_patch_sides(config.patch, 2),
+        "in_chans": channels,
+        "num_classes": classes,
+    }
+    torch.manual_seed(config.seed)
+    drops: dict[str, Any] = {"drop_path_rate": config.drop_path, "drop_rate": config.dropout}
+    try:
+        host = timm.create_model(name, **made, **drops, dynamic_img_size=True)
+    except TypeError as error:
+        raise ValueError(
+            f"{config.model} must be a vision transformer with patches of a size that is given: {error}"
+        ) from error
+    torch.manual_seed(config.seed)
+    return TimmModel(install(host, config.encoding, **options))
+
+
+def _check_timm_settings(config: Config, options: dict[str, Any], size: tuple[int, ...]) -> None:
+    """Refuse what would change more than the encoding, or nothing."""
+    if len(size) != 2:
+        raise ValueError(f"{config.model} takes images of two axes, got a size of {' × '.join(map(str, size))}")
+    if config.registers:
+        raise ValueError(f"{config.model} has registers of its own, if any: registers must be 0, got {config.registers}")
+    if taken := [name for name in INSTALL_OPTIONS if name in options]:
+        wanted = "options must be the encoding's: in all runs the table stays, and settings of the run move patches"
+        raise ValueError(f"{wanted}; {config.encoding} got {', '.join(taken)}")
+
+
+def parse_timm_name(config: Config) -> str:
+    """The name that timm has for a model, if it has one."""
+    given = str(config.model)
+    if not given.startswith(TIMM_PREFIX):
+        raise ValueError(f"model must be none, for our own ViT, or timm:NAME, got {given!r}")
+    name = given.removeprefix(TIMM_PREFIX)
+    if not is_model(name):
+        close = timm.list_models(f"*{name.partition('.')[0][:10]}*")[:4]
+        hint = f"; it has {', '.join(close)}, …" if close else ""
+        raise ValueError(f"timm has no model named {name!r}{hint}")
+    return name

@@ -1,0 +1,180 @@
+"""Maps of four sizes from the last map of a plain transformer: the simple feature pyramid of ViTDet (arXiv 2203.16527).
+
+Boxes, and outlines if they are asked for, from the maps of our ViT: Faster R-CNN and Mask R-CNN of torchvision's parts.
+
+    detector(images, targets)   # the sum of the losses of images (B 3 rows columns), all of one size
+    detector(images)            # for each image: boxes, labels, scores, and masks of 28 × 28 cells in their boxes
+
+Only the ViT and the pyramid compute in the precision of a surrounding autocast; proposals, heads and losses in float32.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead  # type: ignore[import-untyped]
+from torchvision.models.detection.image_list import ImageList  # type: ignore[import-untyped]
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor  # type: ignore[import-untyped]
+from torchvision.models.detection.roi_heads import RoIHeads  # type: ignore[import-untyped]
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead  # type: ignore[import-untyped]
+
+from ropewalk.lab.vision_heads.anchors import AnchorBoxes, BoxPooler, shift_masks_half_pixel
+from ropewalk.lab.vision_heads.backbone import DenseModel
+from ropewalk.models import ViT
+
+MAX_PYRAMID_CHANNELS = 256
+"""Channels of a level, or as many as the transformer has."""
+PYRAMID_STRIDES = (0.25, 0.5, 1.0, 2.0)
+"""Strides of the levels, in patches."""
+
+
+class FeaturePyramid(nn.Module):
+    """From a map (B width rows columns) to four of 256 channels, or `width`: 4 and 2 times as fine, as fine, half as fine.
+
+    A level is made finer by transposed convolutions that cut a place in four, or coarser by the largest of four places; at
+    an odd end by that of those that there are. So a place of a level covers its stride of pixels, whatever the size.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.channels = channels = min(width, MAX_PYRAMID_CHANNELS)
+        half, quarter = max(width // 2, 1), max(width // 4, 1)
+        finest = [
+            _upsample_layer(width, half),
+            ChannelNorm(half),
+            nn.GELU(),
+            _upsample_layer(half, quarter),
+            _lateral_layers(quarter, channels),
+        ]
+        coarser = nn.MaxPool2d(2, ceil_mode=True)
+        self.levels = nn.ModuleList(
+            [
+                nn.Sequential(*finest),
+                nn.Sequential(_upsample_layer(width, half), _lateral_layers(half, channels)),
+                _lateral_layers(width, channels),
+                nn.Sequential(coarser, _lateral_layers(width, channels)),
+            ]
+        )
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [level(x) for level in self.levels]
+
+
+def downsample_level(level: Tensor) -> Tensor:
+    """A map half as fine as the last level, where proposals begin with boxes twice as large: the largest of four places."""
+    return F.max_pool2d(level, 2, ceil_mode=True)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Over the channels of each place (B C rows columns)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def pyramid_strides(patch: int) -> tuple[int, ...]:
+    """Pixels of a place of each level."""
+    if patch % 4:
+        raise ValueError(f"a pyramid cuts a patch in four along each axis: patch must be a multiple of 4, got {patch}")
+    return tuple(int(patch * factor) for factor in PYRAMID_STRIDES)
+
+
+def _upsample_layer(before: int, after: int) -> nn.Module:
+    return nn.ConvTranspose2d(before, after, 2, stride=2)
+
+
+def _lateral_layers(width: int, channels: int) -> nn.Sequential:
+    """To the channels of the pyramid, and over neighbours."""
+    one, over = nn.Conv2d(width, channels, 1, bias=False), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(one, ChannelNorm(channels), over, ChannelNorm(channels))
+
+
+BOX_CELLS, MASK_CELL_FACTOR = 7, 4
+"""Cells of a box along each side, and how many times more channels than a level what judges it has."""
+MASK_CELLS = 14
+"""Cells of a box of which its outline is found, at twice that."""
+
+Detections = dict[str, Tensor]
+"""Of one image: boxes (n, 4), labels (n,) from 1 on, and what else is known of them."""
+
+
+class ViTDetector(DenseModel):
+    """Finds things of `classes` kinds; with `masks`, their outlines too."""
+
+    def __init__(self, backbone: ViT, *, classes: int, masks: bool) -> None:
+        super().__init__(backbone)
+        self.pyramid = FeaturePyramid(backbone.norm.normalized_shape[0])
+        levels = pyramid_strides(backbone.patch[0])
+        self.rpn = build_proposal_network(levels, self.pyramid.channels)
+        self.roi_heads = build_roi_heads(levels, self.pyramid.channels, classes, masks)
+        self._levels: Callable[[ViTDetector, Tensor], list[Tensor]] = ViTDetector.levels
+
+    def levels(self, images: Tensor) -> list[Tensor]:
+        """The maps of all levels."""
+        return self.pyramid(self.backbone.maps(images, resolution=self.resolution))
+
+    def compiled_outputs(self, images: Tensor) -> list[Tensor]:
+        """The maps of all levels, by what is compiled."""
+        return self._levels(self, images)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile what makes the maps of training, whose images have one size. At evaluation, where sizes differ, nothing is
+        compiled."""
+        self._levels = torch.compile(ViTDetector.levels, *args, **kwargs)
+
+    def forward(self, images: Tensor, targets: Sequence[Detections] | None = None) -> Any:
+        """The sum of the losses, or what is found where there are no targets."""
+        maps = self.compiled_outputs(images) if self.training else self.levels(images)
+        with torch.autocast(images.device.type, enabled=False):
+            named = {str(i): level.float() for i, level in enumerate(maps)}
+            sizes = [tuple(images.shape[-2:])] * len(images)
+            return self._found(images, named, sizes) if targets is None else self._lost(images, named, sizes, targets)
+
+    def _proposed(
+        self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections] | None = None
+    ) -> Any:
+        """Boxes in which something may be, and what is lost by them. For large things they have a level of their own."""
+        last = str(len(maps) - 1)
+        return self.rpn(ImageList(images, sizes), maps | {"coarser": downsample_level(maps[last])}, targets)
+
+    def _found(self, images: Tensor, maps: Detections, sizes: list[Any]) -> list[Detections]:
+        proposals, _ = self._proposed(images, maps, sizes)
+        found, _ = self.roi_heads(maps, proposals, sizes)
+        return list(found)
+
+    def _lost(self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections]) -> Tensor:
+        """torchvision's parts tell losses in training alone; they drop nothing, so that the mode changes nothing else."""
+        training = self.training
+        self.rpn.train(), self.roi_heads.train()
+        try:
+            proposals, first = self._proposed(images, maps, sizes, targets)
+            _, second = self.roi_heads(maps, proposals, sizes, [_with_torchvision_masks(each) for each in targets])
+        finally:
+            self.rpn.train(training), self.roi_heads.train(training)
+        return torch.stack([*first.values(), *second.values()]).sum()
+
+
+def _with_torchvision_masks(things: Detections) -> Detections:
+    """With masks, if there are any, that torchvision reads where they lie."""
+    return things | {"masks": shift_masks_half_pixel(things["masks"])} if "masks" in things else things
+
+
+def build_proposal_network(levels: Sequence[int], channels: int) -> nn.Module:
+    """Where something may be: torchvision's settings. It has one level more, twice as coarse as the last."""
+    anchors = AnchorBoxes((*levels, 2 * levels[-1]))
+    counts = {"training": 2000, "testing": 1000}
+    head = RPNHead(channels, anchors.num_anchors_per_location()[0])
+    return RegionProposalNetwork(anchors, head, 0.7, 0.3, 256, 0.5, counts, counts, 0.7)
+
+
+def build_roi_heads(levels: Sequence[int], channels: int, classes: int, masks: bool) -> nn.Module:
+    """What it is, and its box and outline: torchvision's settings. Kind 0 is nothing."""
+    hidden = MASK_CELL_FACTOR * channels
+    head, told = TwoMLPHead(channels * BOX_CELLS**2, hidden), FastRCNNPredictor(hidden, classes + 1)
+    outlines: list[Any] = [None, None, None]
+    if masks:
+        drawn = MaskRCNNPredictor(channels, channels, classes + 1)
+        outlines = [BoxPooler(levels, MASK_CELLS), MaskRCNNHeads(channels, (channels,) * 4, 1), drawn]
+    return RoIHeads(BoxPooler(levels, BOX_CELLS), head, told, 0.5, 0.5, 512, 0.25, None, 0.05, 0.5, 100, *outlines)

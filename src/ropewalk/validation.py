@@ -1,0 +1,56 @@
+"""What entries of files must be, in words and as tests."""
+
+import reprlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class FieldRule(NamedTuple):
+    """What a value must be, in words and as a test; and what it is where there is none."""
+
+    wanted: str
+    right: Callable[[Any], bool]
+    default: Any = None
+
+
+def find_violation(entry: Any, rules: Mapping[str, FieldRule]) -> str | None:
+    """What an entry must be and is not, in words, by the first rule that it breaks."""
+    if not isinstance(entry, dict):
+        return f"must be an object, got {reprlib.repr(entry)}"
+    for name, (wanted, right, default) in rules.items():
+        if not right(value := entry.get(name, default)):
+            return f"must have {name}, {wanted}, got {reprlib.repr(value) if name in entry else 'none'}"
+    return None
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether it is a number that can be averaged."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_number_list(value: Any) -> bool:
+    """Whether it is a list of such."""
+    return isinstance(value, list) and all(map(is_finite_number, value))
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def make_range_rule(least: int, most: int) -> FieldRule:
+    """Of a whole number that is neither less nor more."""
+    return FieldRule(f"a whole number from {least} to {most}", lambda value: is_integer(value) and least <= value <= most)
+
+
+def is_nonempty_string(value: Any) -> bool:
+    """Whether it is a name."""
+    return isinstance(value, str) and value != ""
+
+
+NUMBER_RULE, INTEGER_RULE, NAME_RULE = (
+    FieldRule("a number", is_finite_number),
+    FieldRule("a whole number", is_integer),
+    FieldRule("a name", is_nonempty_string),
+)
