@@ -15,7 +15,7 @@ from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.lab.inspect.encoding_facts import ParsedDocstring, parse_class_docstring, summarize_encoding
 from ropewalk.positions import CONVENTIONS
 from tables import table
-from words import acts_on, axes, learning, oblique, others, paper, parameters, relative, setting
+from words import acts_on, axes, format_parameter_counts, learning, oblique, others, paper, relative, setting
 
 
 def write(folder: Path, widths: Mapping[str, Mapping[str, int]]) -> None:
@@ -44,7 +44,7 @@ def facts(kind: type[Encoding]) -> str:
         "claims": others(encoding.traits),
         "reach": f"positions up to {encoding.traits.reach:,.0f}" if encoding.traits.reach else "",
         "needs learning": learning(row),
-        "parameters": f"{parameters(row)} in a ViT-S of 12 layers with 6 heads of 64 channels",
+        "parameters": f"{format_parameter_counts(row)} in a ViT-S of 12 layers with 6 heads of 64 channels",
         "coordinates": f"`{encoding.coordinates}`: {CONVENTIONS[encoding.coordinates]}",
         "paper": paper(kind),
         "class": f"[`{kind.__name__}`][{kind.__module__}.{kind.__name__}]",

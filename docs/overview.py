@@ -8,7 +8,7 @@ from gallery import picture
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.inspect.encoding_facts import summarize_encoding
 from tables import table
-from words import axes, learning, oblique, paper, parameters, relative
+from words import axes, learning, oblique, paper, relative
 
 HEAD = ["encoding", "acts on", "axes", "relative", "oblique", "needs learning", "parameters", "coordinates", "paper"]
 TEXT = """---
@@ -61,7 +61,7 @@ def line(name: str) -> list[str]:
         relative(encoding.traits),
         oblique(encoding.traits),
         learning(row),
-        parameters(row),
+        format_parameter_counts(row),
         f"`{encoding.coordinates}`",
         paper(kind),
     ]

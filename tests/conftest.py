@@ -6,8 +6,7 @@ import signal
 import pytest
 import torch
 
-import drawn
-import turns
+from tests.support import kernel_reference, random_tensors
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
@@ -37,10 +36,10 @@ def unwritten_is_nan():
 def few_programs(monkeypatch):
     """The interpreter takes its time for each program: where it is not their number that is tested, it gets few."""
     if not torch.cuda.is_available():
-        turns.in_programs(monkeypatch, "turn", 1)
+        kernel_reference.in_programs(monkeypatch, "turn", 1)
 
 
 @pytest.fixture
 def drawn_anew():
     """Random numbers of `drawn` from their beginning, whatever tests ran before."""
-    drawn.SOURCE.manual_seed(0)
+    random_tensors.SOURCE.manual_seed(0)

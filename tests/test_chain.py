@@ -9,8 +9,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import ropewalk as rw
-from drawn import DOUBLE, normal
 from ropewalk.ops.layout import exactly
+from tests.support.random_tensors import DOUBLE, normal
 
 pytestmark = pytest.mark.usefixtures("drawn_anew")
 

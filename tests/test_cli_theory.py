@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 import ropewalk as rw
-from patching import patch_everywhere
 from ropewalk import cli, theory
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.inspect import theory_facts
 from ropewalk.lab.inspect.theory_facts import TokenShift, analyze_encoding, convert_to_float64, measure_shift_change
 from ropewalk.lab.inspect.theory_text import format_residual
 from ropewalk.models import ViT
+from tests.support.patch_everywhere import patch_everywhere
 
 SMALL = ["head_dim=12", "heads=2"]
 OPTIONS = {"comrope-ap": ["block=3"], "comrope-ld": ["block=4"], "liere": ["block=4"], "mrope": ["size=2,3,4"]}

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import ropewalk as rw
-from reference import normal
 from ropewalk.encodings import REGISTRY
 from ropewalk.models import ViT
 from ropewalk.testing.case import Logits, leaves, points, ready
-from turns import Kind, Side, check
+from tests.support.float64_reference import normal
+from tests.support.kernel_reference import Kind, Side, check
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, none is here")
 

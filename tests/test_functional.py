@@ -14,11 +14,11 @@ from transformers.models.cohere import modeling_cohere as cohere
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 import ropewalk as rw
-from reference import assert_close, assert_same, gradients, leaf, normal
 from ropewalk import ops
 from ropewalk.functional import apply_rotary, apply_rotary_, tables
 from ropewalk.functional import apply_rotary as turning
-from turns import Calls
+from tests.support.float64_reference import assert_close, assert_same, gradients, leaf, normal
+from tests.support.kernel_reference import Calls
 
 B, H, KV, N, D = 3, 6, 2, 5, 14
 SHAPES = {

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ropewalk as rw
-from reference import normal
 from ropewalk.layouts import convert, to_half_split, to_interleaved
+from tests.support.float64_reference import normal
 
 HEADS, KV_HEADS, HEAD_DIM, WIDTH = 4, 2, 10, 24
 INTERLEAVED = {

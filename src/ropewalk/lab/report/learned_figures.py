@@ -85,7 +85,8 @@ def make_attention_figure(of: FigureSources) -> ReportFigure | str:
     caption = (
         "Where a query in the middle of the image looks: its attention weights on all patches, on average over validation "
         f"images. Heads are from left to right{_describe_selection(of)}, of the first seed that is "
-        "done. The cross is the query; each picture goes from nothing to its own highest weight, so that pictures tell where a head looks, not how firmly."
+        "done. The cross is the query; each picture goes from nothing to its own highest weight, "
+        "so that pictures tell where a head looks, not how firmly."
     )
     return ReportFigure("attention", "Attention of trained heads", " ".join([caption, *refused]), shown, [])
 

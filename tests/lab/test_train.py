@@ -1,0 +1,432 @@
+"""Training: killed at any moment it goes on to the same end, two processes do what one does, and bad ends are told."""
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from ropewalk.lab import run_store, train
+from ropewalk.lab.config import Config
+from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
+from ropewalk.lab.train import Trainer, train_run
+from tests.support.patch_everywhere import patch_everywhere
+
+SMALL = Config(
+    data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, fraction=0.25, warmup=1.0, workers=0,
+    augment=("crop",), mixup=0.5, cutmix=0.5, dropout=0.1, drop_path=0.1, ema=0.9, perturb=1.0, encoding="comrope-ld",
+    options={"block": 4}, smoothing=0.1, checkpoint=0.0,
+)  # fmt: skip
+
+
+def told(run: RunFolder) -> list[dict]:
+    """All that was measured but how long it took."""
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics()]
+
+
+def result(run: RunFolder) -> dict:
+    return {name: value for name, value in run.result().items() if name != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    return train_run(SMALL, tmp_path_factory.mktemp("whole"))
+
+
+def test_a_run_writes_down_what_it_did(whole):
+    records = told(whole)
+    assert [record["epoch"] for record in records] == [1, 2, 3, 4]
+    assert records[-1]["loss"] < records[0]["loss"]
+    found = result(whole)
+    assert 0 <= found["test_accuracy"] <= 1
+    assert found["validation_accuracy"] == records[-1]["validation_accuracy"]
+    assert found["encoding_parameters"] == sum(p.numel() for p in encoding_of(whole))
+    assert json.loads((whole.path / "environment.json").read_text())["processes"] == 1
+
+
+def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
+    """A compiler that is wrong in evaluation changes no result, and is told of; one that is right is not."""
+
+    def compiled(model, wrong, **options):
+        def call(*args, **given):
+            out = model._call_impl(*args, **given)
+            return out if model.training or not wrong else out + torch.arange(10)
+
+        model._compiled_call_impl = call
+
+    plain = replace(SMALL, epochs=1, ema=None)
+    wanted = result(train_run(plain, tmp_path / "plain"))
+    for wrong in (False, True):
+        monkeypatch.setattr(torch.nn.Module, "compile", lambda model, wrong=wrong, **options: compiled(model, wrong))
+        with warnings.catch_warnings(record=True) as told_of:
+            warnings.simplefilter("always")
+            run = train_run(replace(plain, compile=True), tmp_path / str(wrong))
+        assert result(run) == wanted
+        assert any("not to be trusted" in str(each.message) for each in told_of) is wrong
+
+
+def test_another_seed_compiles_nothing(tmp_path, monkeypatch):
+    compiled, stats = torch.nn.Module.compile, torch._dynamo.utils.counters["stats"]
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, **options: compiled(model, backend="eager", dynamic=False))
+    counts = []
+    for seed in (0, 1):
+        train_run(replace(SMALL, epochs=1, ema=None, compile=True, precision="bfloat16", seed=seed), tmp_path)
+        counts.append(stats["unique_graphs"])
+    assert counts[0] == counts[1] > 0
+
+
+def encoding_of(run):
+    return [value for name, value in run.load()[0].items() if name.startswith("model/encoding.")]
+
+
+def test_a_run_that_is_done_is_left_alone(whole):
+    before = (whole.path / "metrics.jsonl").read_bytes()
+    train_run(SMALL, whole.path.parent)
+    assert (whole.path / "metrics.jsonl").read_bytes() == before
+
+
+# Kills. Children are forked by a server that has imported everything and computed nothing: this process has threads of
+# autograd by now, which a fork does not survive.
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["ropewalk.lab.train", "sklearn.datasets", "pytest"])
+
+
+def child(runs, place=None, count=0):
+    """Train in a process of its own, which may kill itself."""
+    process = SERVER.Process(target=work, args=(runs, place, count))
+    process.start()
+    return process
+
+
+def work(runs, place, count):
+    torch.set_num_threads(1)
+    if place is not None:
+        die_at(place, count)
+    train_run(SMALL, runs)
+
+
+def assert_same(run, other):
+    assert told(run) == told(other)
+    assert result(run) == result(other)
+    (mine, facts), (theirs, others) = run.load(), other.load()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert facts["step"] == others["step"]
+
+
+def killed(runs, lasts):
+    """A run that is killed again and again, and left alone after eight times; and how often it was."""
+    run, draw, kills = RunFolder(runs, SMALL), random.Random(0), 0
+    while run.result() is None:
+        process = child(runs)
+        process.join(lasts * draw.uniform(0.05, 0.6) if kills < 8 else None)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.join()
+    return run, kills
+
+
+def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
+    for name in ("server", "timed"):  # the first one waits for the server's imports
+        begun = time.monotonic()
+        child(tmp_path / name).join()
+    lasts, kills = time.monotonic() - begun, 0
+    while kills < 3:  # a machine that was busy before may be quick now
+        run, kills = killed(tmp_path / str(lasts), lasts)
+        lasts /= 2
+    assert_same(run, whole)
+
+
+def die_at(place, count):
+    """Make the store kill this process: in the middle of a file, before or after it is put in place."""
+    calls = iter(range(10_000))
+    replace_file, log = os.replace, RunFolder.log
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def put(part, path):
+        now = next(calls) == count
+        if now and place == "torn":
+            whole = Path(part).read_bytes()
+            Path(part).write_bytes(whole[: len(whole) // 2])
+            die()
+        if now and place == "before":
+            die()
+        replace_file(part, path)
+        if now and place == "after":
+            die()
+
+    def write(run, **record):
+        if place == "line" and record["epoch"] == count:
+            with (run.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(record)[:20])
+            die()
+        log(run, **record)
+
+    run_store.os.replace, RunFolder.log = put, write
+
+
+@pytest.mark.parametrize(
+    ("place", "count"),
+    [("torn", 3), ("torn", 4), ("before", 0), ("before", 3), ("after", 1), ("after", 4), ("line", 1), ("line", 3)],
+)
+def test_killed_while_it_writes_it_goes_on_to_the_same_end(whole, tmp_path, place, count):
+    process = child(tmp_path, place, count)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert_same(train_run(SMALL, tmp_path), whole)
+
+
+def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
+    saves = iter(range(100))
+    save = run_store.save_file
+
+    def full(*args, **options):
+        if next(saves) == 3:
+            raise OSError(28, "No space left on device")
+        save(*args, **options)
+
+    monkeypatch.setattr(run_store, "save_file", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        train_run(SMALL, tmp_path)
+    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 2
+    assert_same(train_run(SMALL, tmp_path), whole)
+
+
+def test_interrupted_it_goes_on_to_the_same_end(whole, tmp_path):
+    def watch(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(SMALL, tmp_path, watch=watch)
+    assert_same(train_run(SMALL, tmp_path), whole)
+
+
+def test_damaged_checkpoints_are_reported(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(SMALL, tmp_path, watch=lambda record: (_ for _ in ()).throw(KeyboardInterrupt))
+    path = RunFolder(tmp_path, SMALL).path / "checkpoint.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-5] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors is damaged: its checksum differs; delete it"):
+        train_run(SMALL, tmp_path)
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "lamb"])
+def test_every_optimiser_resumes(tmp_path, optimiser):
+    config = replace(SMALL, optimiser=optimiser, epochs=2, ema=None, encoding="none", options={}, perturb=0.0)
+    undisturbed = train_run(config, tmp_path / "a")
+
+    def watch(record):
+        if record["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(config, tmp_path / "b", watch=watch)
+    assert_same(train_run(config, tmp_path / "b"), undisturbed)
+
+
+# Numbers that are none
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer to give numbers that are not finite"),
+    ],
+)
+def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):
+    """A weight that becomes infinite in step 12, in the middle of epoch 3."""
+    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.one_step
+
+    def spoiled(self, *batch):
+        if self.step == 12:
+            self.plain.get_parameter(weight).data.view(-1)[0] = torch.inf
+        return step(self, *batch)
+
+    monkeypatch.setattr(Trainer, "one_step", spoiled)
+    with pytest.raises(NonFiniteLossError, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
+        train_run(config, tmp_path)
+    monkeypatch.undo()
+    run = RunFolder(tmp_path, config)
+    assert run.load()[1]["epoch"] == 2
+    assert [record["epoch"] for record in told(run)] == [1, 2]
+    assert_same(train_run(config, tmp_path), train_run(config, tmp_path / "whole"))
+
+
+def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
+    config = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None, epochs=1)
+    step = torch.optim.AdamW.step
+
+    def breaking(self, *args, **options):
+        found = step(self, *args, **options)
+        self.param_groups[1]["params"][-1].data.fill_(torch.nan)
+        return found
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
+    with pytest.raises(
+        NonFiniteLossError, match=r"step 0 made 1 weights that are not finite, head\.bias first; .* of epoch 0"
+    ):
+        train_run(config, tmp_path)
+
+
+def test_steps_do_without_cudnns_attention_and_leave_it_as_it_was(tmp_path, monkeypatch):
+    seen, loss = [], ClassificationTask.loss
+
+    def watched(self, *given, **options):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return loss(self, *given, **options)
+
+    monkeypatch.setattr(ClassificationTask, "loss", watched)
+    for before in (True, False):
+        torch.backends.cuda.enable_cudnn_sdp(before)
+        try:
+            train_run(replace(SMALL, epochs=1, seed=int(before)), tmp_path)
+            assert torch.backends.cuda.cudnn_sdp_enabled() == before
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(True)
+    assert seen
+    assert not any(seen)
+
+
+def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, monkeypatch):
+    """Keys of what compilers keep have no word about attention but this."""
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "")
+    config = replace(SMALL, compile=True)
+    Trainer(config, RunFolder(tmp_path, config), Accelerator(), lambda record: None)
+    assert "cuDNN" in torch.compiler.config.cache_key_tag
+
+
+# Two processes
+
+
+def test_two_processes_do_what_one_does(tmp_path):
+    config = replace(SMALL, dropout=0.0, drop_path=0.0, epochs=2)
+    alone = train_run(config, tmp_path / "one")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from ropewalk.lab.config import Config
+from ropewalk.lab.train import train
+train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
+"""
+    call = [sys.executable, "-c", program, json.dumps(config.document()), str(tmp_path / "two")]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
+    processes = [
+        subprocess.Popen(call, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in (0, 1)
+    ]
+    assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    both = RunFolder(tmp_path / "two", config)
+    assert json.loads((both.path / "environment.json").read_text())["processes"] == 2
+    for one, two in zip(told(alone), told(both), strict=True):
+        assert one == pytest.approx(two, rel=1e-5)
+    assert result(alone) == pytest.approx(result(both), rel=1e-4)
+
+
+def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 1e12)
+    rarely = replace(SMALL, checkpoint=1e9)
+
+    def stop(record):
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(rarely, tmp_path, watch=stop)
+    run = RunFolder(tmp_path, rarely)
+    assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
+    assert run.load()[1]["epoch"] == 0
+    assert_same(train_run(rarely, tmp_path), whole)
+
+
+def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+
+    def stop(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
+    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 1
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    def stop(record):
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(0)
+    config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0)
+    for bright in (255, 200):
+        images, labels = rng.integers(0, bright, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+        np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9])
+        with pytest.raises(KeyboardInterrupt if bright == 255 else DamagedFileError) as ended:
+            train_run(config, tmp_path / "runs", watch=stop)
+    assert "was begun with other data under this name" in str(ended.value)
+
+
+def test_channels_that_never_change_are_no_trouble(tmp_path):
+    images, labels = np.zeros((60, 8, 8, 3), np.uint8), np.arange(60) % 3
+    images[..., 0] = np.random.default_rng(0).integers(0, 255, (60, 8, 8))
+    np.savez(
+        tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9]
+    )
+    config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, epochs=1)
+    assert math.isfinite(train_run(config, tmp_path / "runs").result()["test_loss"])
+
+
+def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch):
+    one_step = Trainer.one_step
+
+    def breaking(trainer, *batch):
+        loss = one_step(trainer, *batch)
+        if trainer.step == trainer.per_epoch * SMALL.epochs - 1:
+            trainer.plain.head.weight.data.fill_(math.nan)
+        return loss
+
+    monkeypatch.setattr(Trainer, "one_step", breaking)
+    config = replace(SMALL, ema=None)
+    with pytest.raises(NonFiniteLossError, match="after epoch 4 the validation loss is nan"):
+        train_run(config, tmp_path)
+    run = RunFolder(tmp_path, config)
+    assert run.result() is None
+    assert run.load()[1]["epoch"] == 3
+
+
+def test_strengths_are_those_of_augmentation(tmp_path):
+    for strength in ({"size": (4, 4)}, {"foo": 4}):
+        with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
+            train_run(replace(SMALL, strength=strength), tmp_path)
+
+
+def test_binary_targets_of_mixtures_are_whole():
+    logits, targets = torch.randn(2, 3), torch.tensor([[0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
+    loss = classification_loss(logits, targets, replace(SMALL, loss="binary", smoothing=0.0))
+    right = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
+    torch.testing.assert_close(loss, right)
