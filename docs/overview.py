@@ -8,7 +8,7 @@ from gallery import picture
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.inspect.encoding_facts import summarize_encoding
 from tables import table
-from words import axes, learning, oblique, paper, relative
+from words import axes, format_parameter_counts, learning, oblique, paper, relative
 
 HEAD = ["encoding", "acts on", "axes", "relative", "oblique", "needs learning", "parameters", "coordinates", "paper"]
 TEXT = """---
