@@ -455,16 +455,16 @@ def test_inside_a_compiled_model(name, kernel):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kernel": "flash"}, "kernel must be 'auto', 'sdpa' or 'flex', got 'flash'"),
-        ({"q": torch.zeros(4, 15, 12)}, r"q must be \(B, H, N, D\).*got \(4, 15, 12\), \(2, 2, 15, 12\)"),
-        ({"q": torch.zeros(2, 3, 15, 12)}, r"with h dividing H, got \(2, 3, 15, 12\), \(2, 2, 15, 12\)"),
-        ({"v": torch.zeros(2, 2, 14, 12)}, r"k and v \(B, h, M, D\).*\(2, 2, 15, 12\), \(2, 2, 14, 12\)"),
-        ({"mask": torch.ones(15, 15, dtype=torch.int64)}, r"mask must be boolean.*or floating, got torch\.int64"),
-        ({"mask": torch.ones(15, 14)}, r"broadcast to \(B, H, N, M\) = \(2, 4, 15, 15\), got \(15, 14\)"),
+        ({"kernel": "flash"}, r"kernel.*'auto', 'sdpa'.*'flex', got 'flash'"),
+        ({"q": torch.zeros(4, 15, 12)}, r"q.*\(B, H, N, D\).*got \(4, 15, 12\), \(2, 2, 15, 12\)"),
+        ({"q": torch.zeros(2, 3, 15, 12)}, r"H, got \(2, 3, 15, 12\), \(2, 2, 15, 12\)"),
+        ({"v": torch.zeros(2, 2, 14, 12)}, r"\(B.*M, D\).*\(2, 2, 15, 12\), \(2, 2, 14, 12\)"),
+        ({"mask": torch.ones(15, 15, dtype=torch.int64)}, r"mask.*got torch\.int64"),
+        ({"mask": torch.ones(15, 14)}, r"\(B, H, N, M\) = \(2, 4, 15, 15\), got \(15, 14\)"),
         ({"mask": torch.ones(3, 1, 15, 15)}, r"= \(2, 4, 15, 15\), got \(3, 1, 15, 15\)"),
         ({"mask": torch.ones(1, 2, 4, 15, 15)}, r"= \(2, 4, 15, 15\), got \(1, 2, 4, 15, 15\)"),
-        ({"kernel": "flex", "dropout": 0.1}, "flex attention has no dropout: use kernel='sdpa'"),
-        ({"kernel": "flex", "q": torch.zeros(2, 4, 15, 12).requires_grad_()}, "no backward pass on CPUs: use kernel='sdpa'"),
+        ({"kernel": "flex", "dropout": 0.1}, r"dropout.*kernel='sdpa'"),
+        ({"kernel": "flex", "q": torch.zeros(2, 4, 15, 12).requires_grad_()}, r"CPUs.*kernel='sdpa'"),
     ],
 )
 def test_what_attention_refuses(change, message):
@@ -502,7 +502,7 @@ def test_one_projection_is_attended_like_its_parts(name, kv_heads):
 
 
 def test_a_projection_of_another_shape_or_an_unknown_option_is_refused():
-    with pytest.raises(ValueError, match=r"H \+ 2 h, D\) with H = 4, got \(2, 5, 7, 12\)"):
+    with pytest.raises(ValueError, match=r"H \+ 2.*D\).*H = 4, got \(2, 5, 7, 12\)"):
         rw.attend_qkv(torch.zeros(2, 5, 7, 12), 4)
     with pytest.raises(TypeError, match="casual"):
         rw.attend_qkv(torch.zeros(2, 5, 6, 12), 2, casual=True)

@@ -96,7 +96,7 @@ def test_q_and_k_of_a_chain_are_turned_by_its_matrices_prefix_included():
 
 def test_only_chains_that_turn_have_matrices():
     bias = rw.create("alibi", head_dim=6, heads=2)(torch.arange(3))
-    with pytest.raises(TypeError, match="only a chain of codes that turn has matrices, got one of Basis, Rotation, Bias"):
+    with pytest.raises(TypeError, match=r"got.*Basis, Rotation, Bias"):
         rw.Chain(codes=(*turning().codes, bias)).matrices()
     with pytest.raises(TypeError, match="got one of nothing"):
         rw.Chain(codes=()).key_matrices()
@@ -129,9 +129,9 @@ def test_a_layer_of_a_chain_is_the_chain_of_that_layer(layer):
     assert [type(part) for part in one.codes] == [rw.Basis, rw.Rotation]
     torch.testing.assert_close(one.matrices(), code.matrices()[layer], **DOUBLE)
     for use in (code.qk, code.scores, code.score_mod):
-        with pytest.raises(TypeError, match=r"holds 3 layers: use code\[i\] in block i"):
+        with pytest.raises(TypeError, match=r"3 layers.*code\[i\].*block"):
             use(normal(1, 2, 4, 6), normal(1, 2, 6, 6))
-    with pytest.raises(IndexError, match="layer 3 of a code of 3 layers"):
+    with pytest.raises(IndexError, match=r"3.*3 layers"):
         code[3]
 
 
@@ -204,9 +204,9 @@ def test_content_terms_are_at_least_as_wide_as_queries_and_tables(dtype):
 def test_content_terms_want_queries_and_keys_at_their_places():
     code = content(batch=(2,)).prefixed(q=1)
     for use in (code.qk, code.scores):
-        with pytest.raises(ValueError, match=r"q must be \(2, a multiple of 2 heads, 4, 6\), got \(2, 2, 3, 6\)"):
+        with pytest.raises(ValueError, match=r"q.*\(2.*2 heads, 4, 6\), got \(2, 2, 3, 6\)"):
             use(normal(2, 2, 3, 6), normal(2, 2, 4, 6))
-        with pytest.raises(ValueError, match=r"k must be \(2, a multiple of 2 heads, 4, 6\), got \(1, 2, 4, 6\)"):
+        with pytest.raises(ValueError, match=r"k.*\(2.*2 heads, 4, 6\), got \(1, 2, 4, 6\)"):
             use(normal(2, 2, 4, 6), normal(1, 2, 4, 6))
 
 
@@ -255,9 +255,9 @@ def test_a_rule_that_reads_its_table_twice_is_not_for_flex_attention():
 
 def test_a_bias_wants_queries_or_keys_at_their_places_alone_too():
     code = rw.create("alibi", head_dim=6, heads=2)(torch.arange(3)).prefixed(k=1)
-    with pytest.raises(ValueError, match=r"q must be \(B, heads, 3, channels\), got \(1,\)"):
+    with pytest.raises(ValueError, match=r"q.*\(B, heads, 3, channels\), got \(1,\)"):
         code.q(normal(1))
-    with pytest.raises(ValueError, match=r"k must be \(B, heads, 4, channels\), got \(1, 2, 3, 6\)"):
+    with pytest.raises(ValueError, match=r"k.*\(B, heads, 4, channels\), got \(1, 2, 3, 6\)"):
         code.k(normal(1, 2, 3, 6))
 
 

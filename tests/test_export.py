@@ -215,10 +215,10 @@ def test_training_goes_on():
 
 
 REFUSED = {
-    "length": (lambda: export.program(lm("liere", block=4)), r"liere needs a table of the matrices .*give length, got None"),
-    "patches": (lambda: export.program(vit("mixed"), size=(12, 18)), r"2 multiples of the patch \(4, 4\), got \(12, 18\)"),
-    "axes": (lambda: export.program(vit("mixed"), size=(12,)), r"2 multiples of the patch \(4, 4\), got \(12,\)"),
-    "grid": (lambda: export.fixed(vit("mixed"))(torch.ones(1, 1, 8, 20)), r"fixed for a grid of \(3, 5\), got \(2, 5\)"),
+    "length": (lambda: export.program(lm("liere", block=4)), r"liere.*length, got None"),
+    "patches": (lambda: export.program(vit("mixed"), size=(12, 18)), r"2.*patch \(4, 4\), got \(12, 18\)"),
+    "axes": (lambda: export.program(vit("mixed"), size=(12,)), r"2.*patch \(4, 4\), got \(12,\)"),
+    "grid": (lambda: export.fixed(vit("mixed"))(torch.ones(1, 1, 8, 20)), r"grid of \(3, 5\), got \(2, 5\)"),
 }
 
 

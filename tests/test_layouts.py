@@ -355,17 +355,17 @@ Q = "model.layers.0.self_attn.q_proj.weight"
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({Q: normal(41, 3, seed=0)}, r"rows of model.*q_proj.weight must be a multiple of head_dim=10, got shape \(41, 3\)"),
-        ({Q: torch.zeros(0)}, r"multiple of head_dim=10, got shape \(0,\)"),
-        ({Q: torch.zeros(40, 3, dtype=torch.int8)}, r"q_proj.weight must .* not quantised, got .* torch.int8"),
-        ({Q: torch.zeros(40, 3).to(torch.float8_e4m3fn)}, "q_proj.weight must .* not quantised, got .* torch.float8_e4m3fn"),
-        ({Q: torch.zeros(40, 3, 1)}, r"q_proj.weight must have one or two dimensions, .* got shape \(40, 3, 1\)"),
-        ({Q: torch.tensor(1.0)}, r"one or two dimensions, .* got shape \(\)"),
-        ({Q: normal(80, WIDTH, seed=0)}, "q_proj.weight must have as many rows .* got 80; .* takes 40 columns.* give heads"),
-        ({"x.q_norm.weight": torch.ones(7)}, r"rows of x.q_norm.weight must be a multiple of head_dim=10, got shape \(7,\)"),
-        ({"x.q_norm.weight": torch.ones(10, 4)}, r"x.q_norm.weight must be a multiple of head_dim=10, got shape \(10, 4\)"),
-        ({"x.qkv_proj.weight": torch.ones(80, 3)}, "x.qkv_proj.weight holds q, k and v: give heads, and kv_heads"),
-        ({"x.wqkv.bias": torch.ones(80)}, "x.wqkv.bias holds q, k and v: give heads, and kv_heads"),
+        ({Q: normal(41, 3, seed=0)}, r"model.*q_proj.weight.*head_dim=10, got shape \(41, 3\)"),
+        ({Q: torch.zeros(0)}, r"head_dim=10, got shape \(0,\)"),
+        ({Q: torch.zeros(40, 3, dtype=torch.int8)}, r"q_proj.weight.*got .* torch.int8"),
+        ({Q: torch.zeros(40, 3).to(torch.float8_e4m3fn)}, r"q_proj.weight.*got .* torch.float8_e4m3fn"),
+        ({Q: torch.zeros(40, 3, 1)}, r"q_proj.weight.*got shape \(40, 3, 1\)"),
+        ({Q: torch.tensor(1.0)}, r"dimensions.*got shape \(\)"),
+        ({Q: normal(80, WIDTH, seed=0)}, r"q_proj.weight.*got 80.*40.*heads"),
+        ({"x.q_norm.weight": torch.ones(7)}, r"x.q_norm.weight.*head_dim=10, got shape \(7,\)"),
+        ({"x.q_norm.weight": torch.ones(10, 4)}, r"x.q_norm.weight.*head_dim=10, got shape \(10, 4\)"),
+        ({"x.qkv_proj.weight": torch.ones(80, 3)}, r"x.qkv_proj.weight.*heads.*kv_heads"),
+        ({"x.wqkv.bias": torch.ones(80)}, r"x.wqkv.bias.*heads.*kv_heads"),
     ],
 )
 def test_refused_tensors(change, words):
@@ -418,18 +418,18 @@ def test_refused_without_projections(state, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"to": "interleave"}, "to must be one of 'interleaved', 'half-split', got 'interleave'"),
-        ({"rotary_dim": 5}, "rotary_dim must be even and from 2 to head_dim=10, got 5"),
-        ({"rotary_dim": 12}, "rotary_dim must be even and from 2 to head_dim=10, got 12"),
-        ({"rotary_dim": 0}, "rotary_dim must be a positive integer, got 0"),
-        ({"rotary_dim": 4.0}, "rotary_dim must be a positive integer, got 4.0"),
-        ({"head_dim": 0}, "head_dim must be a positive integer, got 0"),
-        ({"head_dim": 2.5, "rotary_dim": 2}, "head_dim must be a positive integer, got 2.5"),
-        ({"heads": 0}, "heads must be a positive integer, got 0"),
-        ({"heads": 5, "kv_heads": 2}, "heads must be a multiple of kv_heads, got heads=5 and kv_heads=2"),
-        ({"kv_heads": 2}, "heads must be a multiple of kv_heads, got heads=None and kv_heads=2"),
-        ({"heads": 2}, r"q_proj.weight must have heads · head_dim = 2 · 10 rows, got shape \(40, 24\)"),
-        ({"heads": 4}, r"k_proj.weight must have kv_heads · head_dim = 4 · 10 rows, got shape \(20, 24\)"),
+        ({"to": "interleave"}, r"to.*'interleaved', 'half-split', got 'interleave'"),
+        ({"rotary_dim": 5}, r"rotary_dim.*2.*head_dim=10, got 5"),
+        ({"rotary_dim": 12}, r"rotary_dim.*2.*head_dim=10, got 12"),
+        ({"rotary_dim": 0}, r"rotary_dim.*got 0"),
+        ({"rotary_dim": 4.0}, r"rotary_dim.*got 4.0"),
+        ({"head_dim": 0}, r"head_dim.*got 0"),
+        ({"head_dim": 2.5, "rotary_dim": 2}, r"head_dim.*got 2.5"),
+        ({"heads": 0}, r"heads.*got 0"),
+        ({"heads": 5, "kv_heads": 2}, r"heads.*kv_heads, got heads=5.*kv_heads=2"),
+        ({"kv_heads": 2}, r"heads.*kv_heads, got heads=None.*kv_heads=2"),
+        ({"heads": 2}, r"q_proj.weight.*heads.*head_dim = 2.*10.*got shape \(40, 24\)"),
+        ({"heads": 4}, r"k_proj.weight.*kv_heads.*head_dim = 4.*10.*got shape \(20, 24\)"),
     ],
 )
 def test_refused_options(options, words):
@@ -442,7 +442,7 @@ def test_refused_counts():
     words = r"a.qkv_proj.weight must have \(heads \+ 2 kv_heads\) · head_dim = 8 · 10 rows, got shape \(70, 3\)"
     with pytest.raises(ValueError, match=words):
         convert(state, head_dim=HEAD_DIM, to="interleaved", **BOTH)
-    with pytest.raises(ValueError, match=r"k_norm.weight must have kv_heads · head_dim = 2 · 10 rows, got shape \(30,\)"):
+    with pytest.raises(ValueError, match=r"k_norm.weight.*kv_heads.*head_dim = 2.*10.*got shape \(30,\)"):
         convert(attention() | {"k_norm.weight": torch.ones(30)}, head_dim=HEAD_DIM, to="interleaved", **BOTH)
 
 
@@ -450,16 +450,16 @@ def test_refused_counts():
 @pytest.mark.parametrize(
     ("weight", "options", "words"),
     [
-        (torch.ones(13, 2), {"head_dim": 6}, r"rows of weight must be a multiple of head_dim=6, got shape \(13, 2\)"),
-        (torch.ones(12, 2), {"head_dim": 6, "rotary_dim": 3}, "rotary_dim must be even and from 2 to head_dim=6, got 3"),
-        (torch.ones(12, 2), {"head_dim": 6, "rotary_dim": 8}, "rotary_dim must be even and from 2 to head_dim=6, got 8"),
-        (torch.ones(12, 2), {"head_dim": 1}, "rotary_dim must be even and from 2 to head_dim=1, got None"),
-        (torch.ones(12, 2), {"head_dim": -6}, "head_dim must be a positive integer, got -6"),
-        (torch.ones(12, 2, 2), {"head_dim": 6}, "weight must have one or two dimensions"),
+        (torch.ones(13, 2), {"head_dim": 6}, r"head_dim=6, got shape \(13, 2\)"),
+        (torch.ones(12, 2), {"head_dim": 6, "rotary_dim": 3}, r"rotary_dim.*2.*head_dim=6, got 3"),
+        (torch.ones(12, 2), {"head_dim": 6, "rotary_dim": 8}, r"rotary_dim.*2.*head_dim=6, got 8"),
+        (torch.ones(12, 2), {"head_dim": 1}, r"rotary_dim.*2.*head_dim=1, got None"),
+        (torch.ones(12, 2), {"head_dim": -6}, r"head_dim.*got -6"),
+        (torch.ones(12, 2, 2), {"head_dim": 6}, r"weight.*dimensions"),
         (
             torch.ones(12, 2).long(),
             {"head_dim": 6},
-            "weight must have .* floating point that is not quantised, got .* torch.int64",
+            r"weight.*got .* torch.int64",
         ),
     ],
 )

@@ -123,9 +123,7 @@ def test_unknown_names_bring_a_near_one_to_mind(wrong, right):
 
 
 def test_unknown_options_bring_the_known_ones():
-    with pytest.raises(
-        TypeError, match=r"axial has no option bass, blok; it takes head_dim, heads, .*interleaved, .*base, learned"
-    ):
+    with pytest.raises(TypeError, match=r"axial.*head_dim, heads.*learned"):
         rw.create("axial", head_dim=48, bass=1, blok=2)
 
 

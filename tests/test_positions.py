@@ -337,32 +337,32 @@ def test_grid_compiles_with_sizes_unknown_from_the_start():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: places.sequence(-1), "n must be at least 0, got -1"),
+        (lambda: places.sequence(-1), r"n.*0, got -1"),
         (lambda: places.sequence(2.5), r"n must be whole, got 2\.5"),
-        (lambda: places.sequence(2, start=0.5), r"start must be whole, got 0\.5"),
-        (lambda: places.packed([3, -1]), "lengths must be at least 0, got -1"),
-        (lambda: places.packed([3, 1.0]), r"lengths must be whole, got 1\.0"),
-        (lambda: places.segments([3, -1]), "lengths must be at least 0, got -1"),
-        (lambda: places.mrope(3, (1, 2)), r"\(frames, rows, columns\), got \(1, 2\)"),
-        (lambda: places.mrope(3, (0, 2, 2)), r"\(frames, rows, columns\), got \(0, 2, 2\)"),
-        (lambda: places.mrope(3, (1, 2, 2.5)), r"parts must be whole, got 2\.5"),
-        (lambda: places.mrope(-1), "parts must be at least 0, got -1"),
-        (lambda: places.mrope(True), "parts must be whole, got True"),
+        (lambda: places.sequence(2, start=0.5), r"start.*got 0\.5"),
+        (lambda: places.packed([3, -1]), r"lengths.*0, got -1"),
+        (lambda: places.packed([3, 1.0]), r"lengths.*got 1\.0"),
+        (lambda: places.segments([3, -1]), r"lengths.*0, got -1"),
+        (lambda: places.mrope(3, (1, 2)), r"\(frames.*columns\), got \(1, 2\)"),
+        (lambda: places.mrope(3, (0, 2, 2)), r"\(frames.*columns\), got \(0, 2, 2\)"),
+        (lambda: places.mrope(3, (1, 2, 2.5)), r"parts.*got 2\.5"),
+        (lambda: places.mrope(-1), r"parts.*0, got -1"),
+        (lambda: places.mrope(True), r"parts.*got True"),
         (lambda: places.mrope(2.5), r"got 2\.5"),
-        (lambda: places.mrope((2, 2, 2), interval=-1.0), r"interval must be a number of at least 0, got -1\.0"),
-        (lambda: places.mrope((2, 2, 2), interval=math.nan), "interval must be a number of at least 0, got nan"),
-        (lambda: places.mrope(2, resume="later"), "resume must be 'largest' or 'side', got 'later'"),
-        (lambda: places.grid(), "at least one size, got none"),
-        (lambda: places.grid(3, -5), "sizes must be at least 0, got -5"),
-        (lambda: places.grid((3, 5)), r"sizes must be whole, got \(3, 5\)"),
-        (lambda: places.grid(3.0, 5), r"sizes must be whole, got 3\.0"),
-        (lambda: places.grid(True, 5), "sizes must be whole, got True"),
-        (lambda: places.grid(3, 5, coordinates="pixels"), "must be one of 'index', 'centre', .*'area', got 'pixels'"),
-        (lambda: places.grid(3, 5, resolution="crop"), "must be 'extrapolate' or 'rescale', got 'crop'"),
-        (lambda: places.grid(3, 5, reference=(3,)), r"one number for each of the 2 sizes, got \(3,\)"),
-        (lambda: places.grid(3, 5, reference=(3, 0)), "reference must be at least 1, got 0"),
-        (lambda: places.grid(3, 5, reference=(3, 5.5)), r"reference must be whole, got 5\.5"),
-        (lambda: places.grid(3, 5, dtype=torch.int64), r"must be floating, got torch\.int64"),
+        (lambda: places.mrope((2, 2, 2), interval=-1.0), r"interval.*0, got -1\.0"),
+        (lambda: places.mrope((2, 2, 2), interval=math.nan), r"interval.*0, got nan"),
+        (lambda: places.mrope(2, resume="later"), r"resume.*'largest'.*'side', got 'later'"),
+        (lambda: places.grid(), "one size, got none"),
+        (lambda: places.grid(3, -5), r"sizes.*0, got -5"),
+        (lambda: places.grid((3, 5)), r"sizes.*got \(3, 5\)"),
+        (lambda: places.grid(3.0, 5), r"sizes.*got 3\.0"),
+        (lambda: places.grid(True, 5), r"sizes.*got True"),
+        (lambda: places.grid(3, 5, coordinates="pixels"), r"'index', 'centre', .*'area', got 'pixels'"),
+        (lambda: places.grid(3, 5, resolution="crop"), r"'extrapolate'.*'rescale', got 'crop'"),
+        (lambda: places.grid(3, 5, reference=(3,)), r"2 sizes, got \(3,\)"),
+        (lambda: places.grid(3, 5, reference=(3, 0)), r"reference.*1, got 0"),
+        (lambda: places.grid(3, 5, reference=(3, 5.5)), r"reference.*got 5\.5"),
+        (lambda: places.grid(3, 5, dtype=torch.int64), r"got torch\.int64"),
     ],
 )
 def test_builders_refuse(call, message):
@@ -388,15 +388,15 @@ def test_floats_pass(shape):
 @pytest.mark.parametrize(
     ("given", "axes", "message"),
     [
-        (torch.arange(3), 2, r"integer places have one axis, this encoding has 2: give floats \(N, 2\)"),
-        (torch.zeros(2, 3, 1, dtype=torch.int64), 1, r"\(N,\) or \(B, N\), got \(2, 3, 1\)"),
-        (torch.zeros(3), 1, r"\(N, 1\) or \(B, N, 1\), got \(3,\)"),
-        (torch.zeros(3, 2), 3, r"\(N, 3\) or \(B, N, 3\), got \(3, 2\)"),
+        (torch.arange(3), 2, r"encoding.*2.*\(N, 2\)"),
+        (torch.zeros(2, 3, 1, dtype=torch.int64), 1, r"\(N,\).*\(B, N\), got \(2, 3, 1\)"),
+        (torch.zeros(3), 1, r"\(N, 1\).*\(B, N, 1\), got \(3,\)"),
+        (torch.zeros(3, 2), 3, r"\(N, 3\).*\(B, N, 3\), got \(3, 2\)"),
         (torch.zeros(1, 2, 3, 2), 2, r"got \(1, 2, 3, 2\)"),
-        (torch.zeros(3, 2, dtype=torch.bool), 2, r"floating or integer, got torch\.bool"),
-        (torch.zeros(3, 2, dtype=torch.complex64), 2, r"floating or integer, got torch\.complex64"),
-        (torch.tensor([[0.0, math.nan]]), 2, "must be finite, got 1 that are not, of 2"),
-        (torch.tensor([[-math.inf, math.nan]]), 2, "must be finite, got 2 that are not, of 2"),
+        (torch.zeros(3, 2, dtype=torch.bool), 2, r"got torch\.bool"),
+        (torch.zeros(3, 2, dtype=torch.complex64), 2, r"got torch\.complex64"),
+        (torch.tensor([[0.0, math.nan]]), 2, r"finite, got 1.*of 2"),
+        (torch.tensor([[-math.inf, math.nan]]), 2, r"finite, got 2.*of 2"),
     ],
 )
 def test_what_an_encoding_refuses(given, axes, message):
@@ -469,14 +469,14 @@ def test_moved_positions_are_differentiable(name):
 def test_positions_to_move_must_be_finite(move, bad):
     given = points()
     given[1, 1] = bad
-    with pytest.raises(ValueError, match="must be finite, got 1 that are not, of 12"):
+    with pytest.raises(ValueError, match=r"finite, got 1.*of 12"):
         move(given)
 
 
 @move
 @pytest.mark.parametrize("given", [torch.arange(4), torch.zeros(4), torch.zeros(1, 1, 4, 2)], ids=["integer", "1d", "4d"])
 def test_only_points_can_be_moved(move, given):
-    with pytest.raises(ValueError, match=r"floating, \(N, axes\) or \(B, N, axes\), got torch\.") as caught:
+    with pytest.raises(ValueError, match=r"\(N, axes\).*\(B, N, axes\), got torch\.") as caught:
         move(given)
     assert str(tuple(given.shape)) in str(caught.value)
 
@@ -505,16 +505,16 @@ def test_nothing_moves_at_zero_strength(still):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p: places.perturb(p, 1.0, sigma=-1.0), r"sigma must be a number of at least 0, got -1\.0"),
-        (lambda p: places.perturb(p, 1.0, sigma=math.nan), "sigma must be a number of at least 0, got nan"),
-        (lambda p: places.perturb(p, 1.0, sigma=math.inf), "sigma must be a number of at least 0, got inf"),
-        (lambda p: places.perturb(p, 1.0, variant="clipped"), "must be 'paper' or 'code', got 'clipped'"),
-        (lambda p: places.perturb(p, (1.0, 1.0, 1.0)), r"one for each of the 2 axes, got \(1\.0, 1\.0, 1\.0\)"),
-        (lambda p: places.perturb(p, (1.0,)), r"one for each of the 2 axes, got \(1\.0,\)"),
-        (lambda p: places.offset(p, -0.1), r"rho must be a number of at least 0, got -0\.1"),
-        (lambda p: places.shift(p, math.nan), "amount must be a number of at least 0, got nan"),
-        (lambda p: places.jitter(p, 0.5), r"factor must be a number of at least 1, got 0\.5"),
-        (lambda p: places.rescale(p, math.nan), "factor must be a number of at least 1, got nan"),
+        (lambda p: places.perturb(p, 1.0, sigma=-1.0), r"sigma.*0, got -1\.0"),
+        (lambda p: places.perturb(p, 1.0, sigma=math.nan), r"sigma.*0, got nan"),
+        (lambda p: places.perturb(p, 1.0, sigma=math.inf), r"sigma.*0, got inf"),
+        (lambda p: places.perturb(p, 1.0, variant="clipped"), r"'paper'.*'code', got 'clipped'"),
+        (lambda p: places.perturb(p, (1.0, 1.0, 1.0)), r"2 axes, got \(1\.0, 1\.0, 1\.0\)"),
+        (lambda p: places.perturb(p, (1.0,)), r"2 axes, got \(1\.0,\)"),
+        (lambda p: places.offset(p, -0.1), r"rho.*0, got -0\.1"),
+        (lambda p: places.shift(p, math.nan), r"amount.*0, got nan"),
+        (lambda p: places.jitter(p, 0.5), r"factor.*1, got 0\.5"),
+        (lambda p: places.rescale(p, math.nan), r"factor.*1, got nan"),
     ],
 )
 def test_moves_refuse(call, message):

@@ -351,7 +351,7 @@ def test_with_span_stretches_all_waves_alike(radians):
     ids=["still", "point", "one-token", "nan"],
 )
 def test_no_factor_gives_nothing_a_span(waves, image):
-    with pytest.raises(ValueError, match="turn by nothing: no factor gives them a span"):
+    with pytest.raises(ValueError, match=r"no factor.*span"):
         spectra.with_span(waves, image, 1.0)
 
 

@@ -77,10 +77,10 @@ def test_biases_beside_a_projection():
             "query_key_value.weight",
             (20, 3),
             {},
-            r"must be a multiple of 3 · head_dim = 12, q, k and v of each head, got shape \(20, 3\)",
+            r"3.*head_dim = 12.*head, got shape \(20, 3\)",
         ),
-        ("query_key_value.weight", (24, 3), {"heads": 3}, r"must have 3 heads · head_dim = 9 · 4 rows, got shape \(24, 3\)"),
-        ("qkv.weight", (24, 3), {}, "holds q, k and v: give heads"),
+        ("query_key_value.weight", (24, 3), {"heads": 3}, r"3 heads.*head_dim = 9.*4.*got shape \(24, 3\)"),
+        ("qkv.weight", (24, 3), {}, r"q, k and v.*heads"),
     ],
 )
 def test_refused(name, shape, options, words):

@@ -158,7 +158,7 @@ def test_layers_count_as_a_sequence_does(kind):
 
 @every_kind
 def test_a_code_without_layers_has_none_to_choose(kind):
-    with pytest.raises(TypeError, match="no layers to choose from: its encoding was made without layers="):
+    with pytest.raises(TypeError, match=r"layers.*encoding.*layers="):
         kind.build()[0]
     with pytest.raises(TypeError, match="no layers"):
         kind.build(5)[0][0]
@@ -177,7 +177,7 @@ def test_a_code_without_layers_has_none_to_choose(kind):
     ids=["qk", "q", "k", "scores", "score_mod"],
 )
 def test_a_code_of_many_layers_must_be_indexed(kind, use):
-    with pytest.raises(TypeError, match=r"holds 5 layers: use code\[i\] in block i"):
+    with pytest.raises(TypeError, match=r"5 layers.*code\[i\].*block"):
         use(kind.build(5), *q_and_k())
     use(kind.build(5)[2], *q_and_k())
 
@@ -438,7 +438,7 @@ def test_rotary_shapes(kind, side, shape, wanted):
 @rotary
 def test_rotary_tables_of_samples_fit_their_batch_alone(kind):
     code = Kind(kind.make, kind.fields, {name: (3, *shape) for name, shape in kind.tables.items()}).build()
-    with pytest.raises(ValueError, match=r"q must be .*3.*got \(2, 4, 3, 7\)"):
+    with pytest.raises(ValueError, match=r"q.*3.*got \(2, 4, 3, 7\)"):
         code.q(normal(2, 4, 3, 7))
 
 
@@ -452,9 +452,9 @@ def test_offset_shapes(shape):
 @pytest.mark.parametrize(
     ("q", "k", "message"),
     [
-        ((2, 4, 5, 7), (2, 4, 6, 7), r"q must be \(B, heads, 4, channels\), got \(2, 4, 5, 7\)"),
-        ((2, 4, 4, 7), (2, 4, 4, 7), r"k must be \(B, heads, 6, channels\), got \(2, 4, 4, 7\)"),
-        ((2, 3, 4, 7), (2, 3, 6, 7), "q must have a multiple of 2 heads, got 3"),
+        ((2, 4, 5, 7), (2, 4, 6, 7), r"q.*\(B, heads, 4, channels\), got \(2, 4, 5, 7\)"),
+        ((2, 4, 4, 7), (2, 4, 4, 7), r"k.*\(B, heads, 6, channels\), got \(2, 4, 4, 7\)"),
+        ((2, 3, 4, 7), (2, 3, 6, 7), r"q.*2 heads, got 3"),
     ],
 )
 def test_bias_shapes(q, k, message):

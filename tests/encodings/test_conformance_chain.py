@@ -211,14 +211,14 @@ def simple(name: str, **options: object) -> rw.Encoding:
     [
         ((), "at least two parts, got 0"),
         (("rope",), "at least two parts, got 1"),
-        (("rope", ("alibi", {"head_dim": 6})), "agree on head_dim, got 12 in rope, 6 in alibi"),
-        (("rope", ("alibi", {"heads": 4})), "agree on heads, got 2 in rope, 4 in alibi"),
-        (("rope", ("alibi", {"kv_heads": 1})), "agree on kv_heads, got None in rope, 1 in alibi"),
-        (("mixed", "alibi"), "agree on axes, got 2 in mixed, 1 in alibi"),
-        (("rope", ("alibi", {"layers": 3})), "agree on layers, got None in rope, 3 in alibi"),
-        ((("mixed", {"size": (4, 5)}), ("learned-ape", {"size": (3, 5)})), r"size, got \(4, 5\) in mixed, \(3, 5\) in"),
-        (("golden", ("learned-ape", {"size": (3, 5)})), "coordinates, got 'area' in golden, 'index' in learned-ape"),
-        (("rope", "xpos"), "one part of a chain may turn q and k, got rope, xpos"),
+        (("rope", ("alibi", {"head_dim": 6})), r"head_dim, got 12.*rope, 6.*alibi"),
+        (("rope", ("alibi", {"heads": 4})), r"heads, got 2.*rope, 4.*alibi"),
+        (("rope", ("alibi", {"kv_heads": 1})), r"kv_heads, got None.*rope, 1.*alibi"),
+        (("mixed", "alibi"), r"axes, got 2.*mixed, 1.*alibi"),
+        (("rope", ("alibi", {"layers": 3})), r"layers, got None.*rope, 3.*alibi"),
+        ((("mixed", {"size": (4, 5)}), ("learned-ape", {"size": (3, 5)})), r"size, got \(4, 5\).*mixed, \(3, 5\)"),
+        (("golden", ("learned-ape", {"size": (3, 5)})), r"coordinates, got 'area'.*golden, 'index'.*learned-ape"),
+        (("rope", "xpos"), r"chain.*q and k.*got rope, xpos"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(parts, message):
@@ -240,7 +240,7 @@ def test_a_chain_may_be_a_part_of_a_chain():
         for actual, expected in zip(code.qk(q, k), wanted.qk(q, k), strict=True):
             assert torch.equal(actual, expected)
         assert_close(code.scores(q, k).detach(), wanted.scores(q, k).detach())
-    with pytest.raises(ValueError, match="one part of a chain may turn q and k"):
+    with pytest.raises(ValueError, match=r"chain.*q and k"):
         rw.chain(inner, simple("xpos"))
 
 
@@ -251,7 +251,7 @@ def test_parts_are_encodings():
 
 def test_parts_that_add_to_tokens_agree_on_width():
     shape = {"head_dim": 12, "heads": 2}
-    with pytest.raises(ValueError, match=r"add to tokens must agree on width, got \[10, 24\]"):
+    with pytest.raises(ValueError, match=r"width, got \[10, 24\]"):
         rw.chain(rw.create("sincos", **shape), rw.create("sincos", **shape, width=10))
 
 
@@ -263,12 +263,12 @@ def test_a_chain_of_chains_is_one_chain():
     rope, alibi, sincos = parts("rope", "alibi", "sincos")
     whole = rw.chain(rw.chain(rope, alibi), sincos)
     assert list(whole.members) == [rope, alibi, sincos]
-    with pytest.raises(ValueError, match="one part of a chain may turn q and k, got rope, xpos"):
+    with pytest.raises(ValueError, match=r"chain.*q and k.*got rope, xpos"):
         rw.chain(rw.chain(rope, alibi), *parts("xpos"))
 
 
 def test_terms_that_know_content_must_not_see_turned_queries():
-    with pytest.raises(ValueError, match="must not see them turned: they were not relative, got rope, transformer-xl"):
+    with pytest.raises(ValueError, match=r"relative.*got rope, transformer-xl"):
         rw.chain(*parts("transformer-xl", "rope"))
 
 
@@ -279,9 +279,9 @@ def test_a_chain_refuses_a_shape_that_its_parts_do_not_have():
             ValueError, match=rf"the parts of this chain have {name}=.*, got {name}={re.escape(repr(value))}"
         ):
             rw.create("chain", parts=parts("rope", "alibi"), **wrong)
-    with pytest.raises(TypeError, match="chain has no option bogus; it takes head_dim"):
+    with pytest.raises(TypeError, match=r"chain.*bogus.*head_dim"):
         rw.create("chain", parts=parts("rope", "alibi"), bogus=3)
-    with pytest.raises(ValueError, match="a chain has at least two parts, got 0"):
+    with pytest.raises(ValueError, match=r"chain.*two parts, got 0"):
         rw.create("chain", head_dim=12)
 
 

@@ -150,13 +150,13 @@ def test_no_rule_is_none():
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("dynamic", "must be one of 'default', 'linear', 'ntk-aware', 'ntk-by-parts', 'yarn', got 'dynamic'"),
-        ({"rope_type": "yarn", "factor": 2.0}, "'yarn' takes by, beta_fast, beta_slow, growth, .*, got factor"),
-        ({"rope_type": "yarn", "growth": "area"}, "growth must be 'tokens' or 'side', got 'area'"),
-        ({"rope_type": "ntk-aware", "by": "pair"}, "by must be 'axis' or 'wave', got 'pair'"),
-        ({"rope_type": "yarn", "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
-        ({"rope_type": "yarn", "beta_slow": 0}, "beta_fast must be at least beta_slow, .* got 4.0 and 0"),
-        ({"rope_type": "yarn", "beta_slow": "1"}, "beta_slow must be a number not below zero, got '1'"),
+        ("dynamic", "'default', 'linear', 'ntk-aware', 'ntk-by-parts', 'yarn', got 'dynamic'"),
+        ({"rope_type": "yarn", "factor": 2.0}, r"'yarn'.*beta_fast, beta_slow, growth.*got factor"),
+        ({"rope_type": "yarn", "growth": "area"}, r"growth.*'tokens'.*'side', got 'area'"),
+        ({"rope_type": "ntk-aware", "by": "pair"}, r"by.*'axis'.*'wave', got 'pair'"),
+        ({"rope_type": "yarn", "beta_fast": 0.5}, r"beta_fast.*beta_slow.*got 0.5.*1.0"),
+        ({"rope_type": "yarn", "beta_slow": 0}, r"beta_fast.*beta_slow.*got 4.0.*0"),
+        ({"rope_type": "yarn", "beta_slow": "1"}, r"beta_slow.*got '1'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(spec, words):
@@ -165,16 +165,16 @@ def test_what_cannot_be_meant_is_refused(spec, words):
 
 
 def test_rules_for_texts_and_for_images_are_not_mistaken():
-    with pytest.raises(TypeError, match="an extension must be a rule for axes, its name or a dictionary, got Linear"):
+    with pytest.raises(TypeError, match=r"extension.*axes.*got Linear"):
         extension.parse_axes(Linear(factor=2.0))
-    with pytest.raises(TypeError, match=r"an extension must be a rule, its name or a dictionary, got AxesYaRN\("):
+    with pytest.raises(TypeError, match=r"extension.*got AxesYaRN\("):
         extension.parse(AxesYaRN())
 
 
 def test_every_axis_has_an_extent_and_a_stretch():
     for extent, stretch in (((1.0,), (2.0, 2.0)), ((1.0, 1.0), (2.0,)), ((1.0,) * 3, (2.0,) * 3)):
-        with pytest.raises(ValueError, match="waves of 2 axes want an extent and a stretch for each, got"):
+        with pytest.raises(ValueError, match=r"2 axes.*stretch"):
             AxesNTK()(torch.ones(3, 2), extent=extent, stretch=stretch)
     for stretch in ((1.0, 0.5), (2.0, 0.5)):
-        with pytest.raises(ValueError, match=r"stretch must be a number of at least 1, got 0.5"):
+        with pytest.raises(ValueError, match=r"stretch.*1, got 0.5"):
             AxesNTK()(torch.ones(3, 2), extent=(1.0, 1.0), stretch=stretch)

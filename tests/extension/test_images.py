@@ -131,7 +131,7 @@ def test_a_rule_waits_for_the_size_of_the_image():
         waiting = make(extension="yarn")
         assert "pairs" in repr(waiting)
         for call in (lambda made=waiting: made(made.grid(*SIZE)), waiting.waves):
-            with pytest.raises(ValueError, match=r"depends on the size of the image: use encoding.at\(sizes\)"):
+            with pytest.raises(ValueError, match=r"size.*encoding.at\(sizes\)"):
                 call()
         made = waiting.at(LARGE)
         assert (made.length, waiting.length) == (LARGE, None)
@@ -160,7 +160,7 @@ def test_an_encoding_without_a_rule_is_itself_at_any_size():
                 made.at(wrong)
     one = mixed(axes=1, size=(3,), extension="yarn")
     assert one.at(9).length == (9,)
-    with pytest.raises(ValueError, match=r"length must have one number for each of the 2 axes, got \(9,\)"):
+    with pytest.raises(ValueError, match=r"length.*2 axes, got \(9,\)"):
         mixed(extension="yarn").at(9)
 
 
@@ -191,7 +191,7 @@ def test_learned_waves_stay_those_of_training_and_get_gradients(make, rule):
 
 
 def test_what_is_stretched_is_not_folded_and_the_rest_is():
-    with pytest.raises(ValueError, match="axial stretches q and k, which RoPE-Mixed does not"):
+    with pytest.raises(ValueError, match=r"axial.*RoPE-Mixed"):
         rw.fold(axial(extension="yarn", length=LARGE))
     made = axial(extension="ntk-aware", length=LARGE)
     folded, _ = rw.fold(made)
@@ -208,11 +208,11 @@ def test_the_repr_says_what_is_stretched():
 
 def test_options_that_cannot_be_meant_are_refused():
     for make in (axial, mixed):
-        with pytest.raises(ValueError, match=r"no rule here depends on the size of the image, got length=\(7, 8\)"):
+        with pytest.raises(ValueError, match=r"size.*got length=\(7, 8\)"):
             make(length=LARGE)
-        with pytest.raises(ValueError, match="it needs the size of that, 2 numbers, got size=None"):
+        with pytest.raises(ValueError, match=r"size.*2.*got size=None"):
             make(size=None, extension="yarn")
-        with pytest.raises(ValueError, match=r"length must have one number for each of the 2 axes, got \(4, 5, 6\)"):
+        with pytest.raises(ValueError, match=r"length.*2 axes, got \(4, 5, 6\)"):
             make(extension="yarn", length=(4, 5, 6))
 
 

@@ -116,7 +116,7 @@ def test_a_rule_that_needs_a_length_waits_for_it(rule, learned):
     assert waiting.length is None
     assert "3 pairs" in repr(waiting)
     for call in (lambda: waiting(torch.arange(4)), waiting.waves):
-        with pytest.raises(ValueError, match=r"depends on the length of the text: use encoding.at\(length\)"):
+        with pytest.raises(ValueError, match=r"length.*encoding.at\(length\)"):
             call()
     made = waiting.at(200)
     assert (made.length, waiting.length) == (200, None)
@@ -150,9 +150,9 @@ def test_at_keeps_parameters_dtype_and_mode():
 def test_other_encodings_are_themselves_at_any_length():
     for made in (rope(), rope(YARN), rw.create("alibi", head_dim=12, heads=2)):
         assert made.at(100) is made
-        with pytest.raises(ValueError, match="length must be a positive integer, got 0"):
+        with pytest.raises(ValueError, match=r"length.*got 0"):
             made.at(0)
-    with pytest.raises(ValueError, match="length must be a positive integer"):
+    with pytest.raises(ValueError, match=r"length.*integer"):
         rope(DYNAMIC).at(2.5)
 
 
@@ -169,11 +169,11 @@ def test_a_chain_settles_the_length_of_its_parts():
 
 def test_options_that_cannot_be_meant_are_refused():
     for extension in (None, YARN):
-        with pytest.raises(ValueError, match="no rule here depends on the length of the text, got length=100"):
+        with pytest.raises(ValueError, match=r"length.*got length=100"):
             rope(extension, length=100)
-    with pytest.raises(ValueError, match="'yarn' needs original_max_position_embeddings"):
+    with pytest.raises(ValueError, match=r"'yarn'.*original_max_position_embeddings"):
         rope("yarn")
-    with pytest.raises(ValueError, match="factors for 3 pairs, got 6 frequencies"):
+    with pytest.raises(ValueError, match="3 pairs, got 6"):
         rope(LONG, length=100)
 
 
@@ -187,7 +187,7 @@ def test_the_repr_says_what_is_stretched():
 
 
 def test_what_is_stretched_is_not_folded():
-    with pytest.raises(ValueError, match="rope stretches q and k, which RoPE-Mixed does not"):
+    with pytest.raises(ValueError, match=r"rope.*RoPE-Mixed"):
         rw.fold(rope(YARN))
     mixed, _ = rw.fold(rope({**YARN, "attention_factor": 1.0}))
     torch.testing.assert_close(mixed.wave[0, :, 0], rope(YARN).frequency[0])
@@ -212,7 +212,7 @@ def test_the_contract(options):
 
 def test_a_ramp_by_index_wants_the_frequencies_that_it_takes_for_granted():
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-    with pytest.raises(ValueError, match=r"take ramp='turns', got scale=0\.5"):
+    with pytest.raises(ValueError, match=r"ramp='turns', got scale=0\.5"):
         rw.create("rope", head_dim=12, scale=0.5, extension=yarn)
     found = rw.create("rope", head_dim=12, scale=0.5, extension={**yarn, "ramp": "turns"})
     assert found.frequency[0, 0] < 0.5

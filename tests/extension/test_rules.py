@@ -257,36 +257,36 @@ BY = {"factor": 2.0, "original_max_position_embeddings": 64}
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("yan", r"rope_type must be one of 'default', 'linear', .*'yarn'.*, got 'yan'"),
-        (3, "an extension must be a rule, its name or a dictionary, got 3"),
-        ("yarn", "'yarn' needs original_max_position_embeddings, got nothing"),
-        ("linear", "'linear' needs a factor, or original_max_position_embeddings .*, got neither"),
-        ({"rope_type": "yarn", **BY, "beta": 3}, "'yarn' takes factor, .*mscale_all_dim, got beta$"),
-        ({"rope_type": "yarn", **BY, "rope_theta": 3}, "got rope_theta; extension.options takes a config's whole"),
-        ({"rope_type": "yarn", **BY, "attn_factor": 3}, "got attn_factor; attn_factor is vLLM's"),
-        ({"rope_type": "default", "factor": 3}, "'default' takes nothing, got factor"),
-        ({"rope_type": "yarn", "type": "linear", **BY}, "two names of one thing, got 'yarn' and 'linear'"),
-        ({"rope_type": "linear", "factor": 0.5}, "factor must be a number of at least 1, got 0.5"),
-        ({"rope_type": "linear", "factor": "4"}, "factor must be a number not below zero, got '4'"),
-        ({"rope_type": "linear", "factor": math.nan}, "factor must be a number not below zero, got nan"),
-        ({"rope_type": "dynamic", **BY, "factor": 0.5}, "factor must be a number of at least 1, got 0.5"),
-        ({"rope_type": "llama3", "factor": 0.5}, "factor must be a number of at least 1, got 0.5"),
-        ({"rope_type": "llama3", "low_freq_factor": 5}, "high_freq_factor must be at least low_freq_factor, got 4.0 and 5"),
-        ({"rope_type": "yarn", **BY, "truncate": 0}, "truncate must be True or False, got 0"),
-        ({"rope_type": "yarn", **BY, "ramp": "log"}, "ramp must be 'index' or 'turns', got 'log'"),
-        ({"rope_type": "yarn", **BY, "ramp": 3}, "ramp must be a word, got 3"),
-        ({"rope_type": "yarn", **BY, "ramp": "turns", "truncate": False}, "the ramp in turns has none"),
-        ({"rope_type": "yarn", **BY, "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
-        ({"rope_type": "yarn-article", **BY, "beta_fast": 0.5}, "beta_fast must be at least beta_slow, .* got 0.5 and 1.0"),
-        ({"rope_type": "yarn", **BY, "attention_factor": 0.0}, "attention_factor must be above zero, got 0.0"),
-        ({"rope_type": ["yarn"]}, r"rope_type must be a name, got \['yarn'\]"),
-        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 6.5}, "whole number above zero, got 6.5"),
+        ("yan", r"rope_type.*'default', 'linear', .*'yarn'.*, got 'yan'"),
+        (3, r"extension.*got 3"),
+        ("yarn", r"'yarn'.*original_max_position_embeddings"),
+        ("linear", r"'linear'.*original_max_position_embeddings"),
+        ({"rope_type": "yarn", **BY, "beta": 3}, r"'yarn'.*mscale_all_dim, got beta$"),
+        ({"rope_type": "yarn", **BY, "rope_theta": 3}, r"got rope_theta; extension.options.*config's"),
+        ({"rope_type": "yarn", **BY, "attn_factor": 3}, r"got attn_factor; attn_factor.*vLLM's"),
+        ({"rope_type": "default", "factor": 3}, r"'default'.*got factor"),
+        ({"rope_type": "yarn", "type": "linear", **BY}, r"got 'yarn'.*'linear'"),
+        ({"rope_type": "linear", "factor": 0.5}, r"factor.*1, got 0.5"),
+        ({"rope_type": "linear", "factor": "4"}, r"factor.*got '4'"),
+        ({"rope_type": "linear", "factor": math.nan}, r"factor.*got nan"),
+        ({"rope_type": "dynamic", **BY, "factor": 0.5}, r"factor.*1, got 0.5"),
+        ({"rope_type": "llama3", "factor": 0.5}, r"factor.*1, got 0.5"),
+        ({"rope_type": "llama3", "low_freq_factor": 5}, r"high_freq_factor.*low_freq_factor, got 4.0.*5"),
+        ({"rope_type": "yarn", **BY, "truncate": 0}, r"truncate.*True.*False, got 0"),
+        ({"rope_type": "yarn", **BY, "ramp": "log"}, r"ramp.*'index'.*'turns', got 'log'"),
+        ({"rope_type": "yarn", **BY, "ramp": 3}, r"ramp.*got 3"),
+        ({"rope_type": "yarn", **BY, "ramp": "turns", "truncate": False}, "ramp in turns"),
+        ({"rope_type": "yarn", **BY, "beta_fast": 0.5}, r"beta_fast.*beta_slow.*got 0.5.*1.0"),
+        ({"rope_type": "yarn-article", **BY, "beta_fast": 0.5}, r"beta_fast.*beta_slow.*got 0.5.*1.0"),
+        ({"rope_type": "yarn", **BY, "attention_factor": 0.0}, r"attention_factor.*got 0.0"),
+        ({"rope_type": ["yarn"]}, r"rope_type.*got \['yarn'\]"),
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 6.5}, r"whole number.*got 6.5"),
         ({"rope_type": "proportional", "partial_rotary_factor": 1.5}, "above 0 and at most 1, got 1.5"),
         (
             {"rope_type": "longrope", **BY, "short_factor": [1], "long_factor": [1, 2]},
-            "one number for each pair, got 1 and 2",
+            "pair, got 1 and 2",
         ),
-        ({"rope_type": "longrope", **BY, "short_factor": [0], "long_factor": [1]}, "short_factor must be a list of numbers"),
+        ({"rope_type": "longrope", **BY, "short_factor": [0], "long_factor": [1]}, "short_factor"),
         ({"rope_type": "longrope", **BY, "short_factor": [1], "long_factor": [1], "long_mscale": 1}, "got one of them"),
     ],
     ids=str,
@@ -298,13 +298,13 @@ def test_what_is_wrong_is_said(spec, words):
 
 def test_what_does_not_fit_a_spectrum_is_said():
     lists = {"short_factor": [1, 1], "long_factor": [1, 2], "original_max_position_embeddings": 8}
-    with pytest.raises(ValueError, match="needs a factor, an attention_factor, or short_mscale and long_mscale"):
+    with pytest.raises(ValueError, match=r"attention_factor.*short_mscale.*long_mscale"):
         LongRoPE(**lists)
-    with pytest.raises(ValueError, match="factors for 2 pairs, got 6 frequencies"):
+    with pytest.raises(ValueError, match="2 pairs, got 6"):
         extended(LongRoPE(**lists, factor=2.0), 1e4, 12, 9)
     with pytest.raises(ValueError, match="got rotary_dim=2"):
         extended(NTKAware(factor=2.0), 1e4, 2)
-    with pytest.raises(ValueError, match="needs a base above 1, got 1"):
+    with pytest.raises(ValueError, match=r"base.*1, got 1"):
         extended(YaRN(**BY), 1.0, 12)
 
 
@@ -354,7 +354,7 @@ def test_layers_of_several_types():
     for wrong in (None, "full"):
         with pytest.raises(ValueError, match=f"one of 'full_attention', 'sliding_attention', 'linear', got {wrong!r}"):
             read(nested, layer_type=wrong)
-    with pytest.raises(ValueError, match="layers of type 'linear' have no rotary embedding"):
+    with pytest.raises(ValueError, match=r"layers.*'linear'"):
         read(nested, layer_type="linear")
 
 
@@ -373,7 +373,7 @@ def test_vllm_reads_attn_factor_alone():
     assert attention("vllm", attn_factor=0.5) == pytest.approx(0.5 * own)
     assert attention("vllm", attn_factor=0.5, apply_yarn_scaling=False) == 0.5
     assert attention(None, mscale=1.0, mscale_all_dim=1.0) == attention("transformers", attention_factor=1.0) == 1
-    with pytest.raises(ValueError, match="extrapolation_factor other than 1 is not supported"):
+    with pytest.raises(ValueError, match=r"extrapolation_factor.*1"):
         attention("vllm", extrapolation_factor=0.5)
 
 
@@ -391,7 +391,7 @@ def test_mlx_reads_one_mscale_alone():
     assert attention("mlx", mscale=0.5) == pytest.approx(0.05 * math.log(16) + 1)
     assert attention("mlx", mscale=0.5, mscale_all_dim=0.5) == 1
     assert "truncate" not in read({**YARN, "truncate": False}, framework="mlx")["extension"]
-    with pytest.raises(ValueError, match="mlx-lm has no rope_type 'dynamic'"):
+    with pytest.raises(ValueError, match=r"mlx-lm.*rope_type 'dynamic'"):
         read({"rope_type": "dynamic", "factor": 2.0}, framework="mlx")
     lists = {"short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0], "original_max_position_embeddings": 8}
     long = read({"rope_type": "longrope", "factor": 2.0, **lists}, max_position_embeddings=16, framework="mlx")["extension"]
@@ -407,7 +407,7 @@ def test_longrope_goes_by_the_config_s_length(framework):
     spec = {"rope_type": "longrope", **lists, "attention_factor": 1.5, "factor": 3.0}
     found = extension.parse(read(spec, max_position_embeddings=64, framework=framework)["extension"])
     assert found.attention(64) == pytest.approx(math.sqrt(1 + math.log(8) / math.log(8)))
-    with pytest.raises(ValueError, match="longrope is read by max_position_embeddings"):
+    with pytest.raises(ValueError, match=r"longrope.*max_position_embeddings"):
         read(spec, framework=framework)
     scaled = {**spec, "short_mscale": 1.1, "long_mscale": 1.2}
     found = extension.parse(read(scaled, max_position_embeddings=64, framework=framework)["extension"])
@@ -449,8 +449,8 @@ def test_channels_that_turn_are_told_beside_the_dictionary_too():
 
 
 def test_frameworks_are_these():
-    with pytest.raises(ValueError, match="framework must be one of 'transformers', 'vllm', 'mlx', got 'tgi'"):
+    with pytest.raises(ValueError, match=r"framework.*'transformers', 'vllm', 'mlx', got 'tgi'"):
         read(YARN, framework="tgi")
     for name in ("vllm", "mlx"):
-        with pytest.raises(ValueError, match="'yarn' needs a factor, got"):
+        with pytest.raises(ValueError, match="'yarn'"):
             read({"rope_type": "yarn", "original_max_position_embeddings": 8}, framework=name)

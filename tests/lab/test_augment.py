@@ -141,7 +141,7 @@ def test_volumes_are_turned_about_an_axis(upright, plane):
     for x, y, v in zip(images, got, u.tolist(), strict=True):
         assert torch.equal(y, x.rot90(int(4 * v), plane))
     assert even(torch.bincount((4 * u).long(), minlength=4)) > 1e-4
-    with pytest.raises(ValueError, match=r"a quarter turn needs equal sides across its axis, got images \(400, 2, "):
+    with pytest.raises(ValueError, match=r"got images \(400, 2"):
         rotate_quarter_turns(images, u, (upright + 1) % 3)
 
 
@@ -182,16 +182,16 @@ def test_numbers_of_images_are_what_they_were():
         (
             {"mirrored": (2,)},
             (2, 1, 5, 7),
-            r"mirrored must be of the 2 axes of the images, from -2 to 1, once each, got \(2,\)",
+            r"mirrored.*2 axes.*-2.*1.*got \(2,\)",
         ),
-        ({"mirrored": (0, -3)}, (2, 1, 5, 7, 3), r"mirrored must be of the 3 axes .* once each, got \(0, -3\)"),
-        ({"upright": 3}, (2, 1, 5, 5, 5), r"upright must be of the 3 axes .* got \(3,\)"),
+        ({"mirrored": (0, -3)}, (2, 1, 5, 7, 3), r"mirrored.*3 axes.*got \(0, -3\)"),
+        ({"upright": 3}, (2, 1, 5, 5, 5), r"upright.*3 axes.*got \(3,\)"),
     ],
 )
 def test_axes_that_there_are_not_are_refused(options, shape, message):
     with pytest.raises(ValueError, match=message):
         call(AugmentPipeline(("flip",), **options), bytes_of(*shape))
-    with pytest.raises(ValueError, match="mirrored and upright must be numbers of axes"):
+    with pytest.raises(ValueError, match=r"mirrored and upright.*axes"):
         AugmentPipeline(mirrored=("rows",))
 
 
@@ -525,7 +525,7 @@ def test_each_way_of_mixing_has_its_own_alpha():
 
 
 def test_an_odd_batch_has_no_pairs():
-    with pytest.raises(ValueError, match=r"the batch must be even, got 3 samples"):
+    with pytest.raises(ValueError, match=r"batch.*got 3"):
         mixed(3, 0.8, 0.0)
 
 
@@ -762,25 +762,25 @@ def test_a_recipe_is_json():
     [
         (
             {"operations": ("fliip",)},
-            r"no operation is named 'fliip' \(did you mean 'flip'\?\); there are crop, resized-crop",
+            r"'fliip'.*did you mean 'flip'.*crop, resized-crop",
         ),
         ({"operations": ("rand_augmnt",)}, r"did you mean 'rand-augment'"),
-        ({"operations": ("xyz",)}, r"no operation is named 'xyz'; there are crop"),
-        ({"operations": "flip"}, r"a sequence of names, such as \('flip',\), got the string 'flip'"),
+        ({"operations": ("xyz",)}, r"operation.*'xyz'"),
+        ({"operations": "flip"}, r"\('flip',\), got.*string 'flip'"),
         ({"operations": ("flip", "flip")}, "named once"),
-        ({"operations": ("crop", "resized-crop")}, "only one of 'crop' and 'resized-crop'"),
-        ({"size": (0, 3)}, "size must be a positive integer, got 0"),
-        ({"pad": -1}, "pad must be a whole number not below zero, got -1"),
-        ({"pad": 1.5}, "pad must be a whole number"),
-        ({"count": True}, "count must be a whole number"),
-        ({"seed": 0.5}, "seed must be a whole number"),
-        ({"padding": "edge"}, "padding must be one of 'zero', 'reflect', got 'edge'"),
-        ({"scale": (0.5, 0.2)}, r"scale must be two numbers in order, above 0 and at most 1, got \(0.5, 0.2\)"),
+        ({"operations": ("crop", "resized-crop")}, r"'crop'.*'resized-crop'"),
+        ({"size": (0, 3)}, r"size.*got 0"),
+        ({"pad": -1}, r"pad.*got -1"),
+        ({"pad": 1.5}, r"pad.*whole number"),
+        ({"count": True}, r"count.*whole number"),
+        ({"seed": 0.5}, r"seed.*whole number"),
+        ({"padding": "edge"}, r"padding.*'zero', 'reflect', got 'edge'"),
+        ({"scale": (0.5, 0.2)}, r"scale.*0.*1, got \(0.5, 0.2\)"),
         ({"scale": (0.5, 1.2)}, "at most 1, got"),
         ({"ratio": (0.0, 1.2)}, "ratio must be two numbers"),
-        ({"magnitude": 31}, "magnitude must be from 0 to 30, got 31"),
-        ({"mixup": -0.1}, "mixup must be a number not below zero, got -0.1"),
-        ({"contrast": math.nan}, "contrast must be a number not below zero, got nan"),
+        ({"magnitude": 31}, r"magnitude.*0.*30, got 31"),
+        ({"mixup": -0.1}, r"mixup.*got -0.1"),
+        ({"contrast": math.nan}, r"contrast.*got nan"),
     ],
 )
 def test_options_that_make_no_sense_are_errors(options, message):
@@ -794,24 +794,24 @@ def test_options_that_make_no_sense_are_errors(options, message):
         (
             {"operations": ("jitter",)},
             (2, 1, 3, 5, 7),
-            r"'jitter' is for images of two axes \(volumes have crop, flip, turn, mixup and cut",
+            r"'jitter'.*axes \(volumes.*mixup",
         ),
-        ({"operations": ("resized-crop",)}, (2, 1, 3, 5, 7), "'resized-crop' is for images of two axes"),
-        ({"operations": ("three-augment",)}, (2, 2, 5, 7), r"for images of 1 or 3 channels, got \(2, 2, 5, 7\)"),
-        ({"size": (5, 7)}, (2, 1, 3, 5, 7), r"one number for each of the 3 axes of the images, got \(5, 7\)"),
-        ({"size": (5, 8)}, (2, 1, 5, 7), r"images must have the size \(5, 8\) if nothing crops them, got \(5, 7\)"),
+        ({"operations": ("resized-crop",)}, (2, 1, 3, 5, 7), r"'resized-crop'.*axes"),
+        ({"operations": ("three-augment",)}, (2, 2, 5, 7), r"1 or 3 channels, got \(2, 2, 5, 7\)"),
+        ({"size": (5, 7)}, (2, 1, 3, 5, 7), r"3 axes.*got \(5, 7\)"),
+        ({"size": (5, 8)}, (2, 1, 5, 7), r"images.*size \(5, 8\).*got \(5, 7\)"),
         (
             {"operations": ("crop",), "size": (14, 7)},
             (2, 1, 5, 7),
-            "a crop to 14 with zero padding of 4 needs a longer side",
+            r"14.*padding.*4",
         ),
         (
             {"operations": ("crop",), "padding": "reflect"},
             (2, 1, 4, 7),
-            "a crop to 4 with reflect padding of 4 needs a longer",
+            r"4.*padding.*4",
         ),
-        ({"mixup": 1.0}, (3, 1, 5, 7), "the batch must be even, got 3"),
-        ({}, (3, 5, 7), r"images must be uint8 \(B C H W\) or \(B C D H W\), got torch.uint8 \(3, 5, 7\)"),
+        ({"mixup": 1.0}, (3, 1, 5, 7), r"batch.*got 3"),
+        ({}, (3, 5, 7), r"images.*uint8 \(B C H W\).*\(B C D H W\), got torch.uint8 \(3, 5, 7\)"),
     ],
 )
 def test_batches_that_do_not_suit_are_errors(options, shape, message):
@@ -822,13 +822,13 @@ def test_batches_that_do_not_suit_are_errors(options, shape, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": torch.zeros(4, 3, 5, 7)}, "images must be uint8 .* got torch.float32"),
-        ({"labels": torch.zeros(3).long()}, r"labels must be int64 \(4,\) like the images, .* got torch.int64 \(3,\) and 4"),
-        ({"labels": torch.zeros(4)}, r"labels must be int64 \(4,\)"),
-        ({"labels": torch.tensor([0, 1, 2, 9])}, "labels must be from 0 to 6, got 0 to 9"),
-        ({"labels": torch.tensor([0, 1, 2, -1])}, "labels must be from 0 to 6, got -1 to 2"),
-        ({"index": torch.arange(5)}, r"indices as many, got torch.int64 \(4,\) and 5"),
-        ({"index": torch.arange(4.0)}, r"index must be int64 \(N,\)"),
+        ({"images": torch.zeros(4, 3, 5, 7)}, r"images.*uint8.*got torch.float32"),
+        ({"labels": torch.zeros(3).long()}, r"labels.*int64 \(4,\).*got torch.int64 \(3,\).*4"),
+        ({"labels": torch.zeros(4)}, r"labels.*int64 \(4,\)"),
+        ({"labels": torch.tensor([0, 1, 2, 9])}, r"labels.*0.*6, got 0.*9"),
+        ({"labels": torch.tensor([0, 1, 2, -1])}, r"labels.*0.*6, got -1.*2"),
+        ({"index": torch.arange(5)}, r"got torch.int64 \(4,\).*5"),
+        ({"index": torch.arange(4.0)}, r"index.*int64 \(N,\)"),
     ],
 )
 def test_arguments_that_do_not_fit_are_errors(change, message):

@@ -161,14 +161,14 @@ def test_beta_is_finite_at_the_corners(alpha):
 
 @pytest.mark.parametrize("index", [torch.arange(3.0), torch.arange(3, dtype=torch.int32), torch.zeros(2, 2).long()])
 def test_other_indices_are_errors(index):
-    with pytest.raises(ValueError, match=r"index must be int64 \(N,\), got torch"):
+    with pytest.raises(ValueError, match=r"index.*int64 \(N,\), got torch"):
         draw_uniform(0, 0, index, 0, 1)
 
 
 def test_numbers_are_not_drawn_inside_of_a_graph():
     """Its integers are no 64-bit words; without `fullgraph` it is left for the draws."""
     torch.compiler.reset()
-    with pytest.raises(Exception, match=r"numbers must be drawn outside of what torch\.compile compiles"):
+    with pytest.raises(Exception, match=r"outside.*torch\.compile"):
         torch.compile(draw_uniform, backend="eager", fullgraph=True)(0, 0, torch.arange(3), 0, 2)
     torch.compiler.reset()
     compiled = torch.compile(draw_uniform, backend="eager")
@@ -177,5 +177,5 @@ def test_numbers_are_not_drawn_inside_of_a_graph():
 
 
 def test_a_negative_count_is_an_error():
-    with pytest.raises(ValueError, match="count must not be negative, got -1"):
+    with pytest.raises(ValueError, match=r"count.*got -1"):
         draw_uniform(0, 0, torch.arange(3), 0, -1)

@@ -113,7 +113,7 @@ def test_metrics_are_cut_to_a_step_and_may_end_in_the_middle_of_a_line(run):
 
 def test_damaged_metrics_are_reported(run):
     (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(DamagedFileError, match=r"line 2 of .*metrics.jsonl cannot be read"):
+    with pytest.raises(DamagedFileError, match=r"2.*metrics.jsonl cannot be read"):
         run.metrics()
 
 
@@ -122,7 +122,7 @@ def test_results(run):
     run.finish(test_accuracy=0.5)
     assert run.result() == {"test_accuracy": 0.5}
     (run.path / "result.json").write_text("[1]")
-    with pytest.raises(DamagedFileError, match="must hold an object, got list"):
+    with pytest.raises(DamagedFileError, match="object, got list"):
         run.result()
 
 
@@ -150,7 +150,7 @@ def test_what_holds_no_object_is_reported(tmp_path, content, words):
         read_json(path)
     write_json(path, {"a": [1]})
     assert read_json(path) == {"a": [1]}
-    with pytest.raises(DamagedFileError, match=r"nowhere.json cannot be read"):
+    with pytest.raises(DamagedFileError, match=r"nowhere\.json cannot be read"):
         read_json(tmp_path / "nowhere.json")
 
 
@@ -167,7 +167,7 @@ except RuntimeError as error: print(error)
 
 
 def test_a_folder_without_settings_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match=r"is no run: a run has a config.json"):
+    with pytest.raises(ValueError, match=r"no run.*config\.json"):
         RunFolder.at(tmp_path)
 
 
@@ -175,12 +175,12 @@ def test_a_folder_without_settings_is_no_run(tmp_path):
     ("settings", "words"),
     [
         ({"encoding": "sphericle"}, "did you mean 'spherical'"),
-        ({"epochs": 0}, "epochs must be 1 or more, got 0"),
-        ({"epochs": "3"}, "epochs must be int, got '3'"),
-        ({"epochs": True}, "epochs must be int, got True"),
-        ({"optimiser": "sgd"}, "optimiser must be adamw or lamb, got 'sgd'"),
-        ({"validation": 1.0}, "validation must be from 0 up to 1, got 1.0"),
-        ({"fraction": 0.0}, "fraction must be above 0 and at most 1, got 0.0"),
+        ({"epochs": 0}, r"epochs.*1.*got 0"),
+        ({"epochs": "3"}, r"epochs.*got '3'"),
+        ({"epochs": True}, r"epochs.*got True"),
+        ({"optimiser": "sgd"}, r"optimiser.*got 'sgd'"),
+        ({"validation": 1.0}, r"validation.*0.*1, got 1.0"),
+        ({"fraction": 0.0}, r"fraction.*0.*1, got 0.0"),
         ({"size": (8, "9")}, "size must be"),
     ],
 )
@@ -194,7 +194,7 @@ def test_settings_come_back_from_json():
     again = Config.of(json.loads(json.dumps(config.document())))
     assert again == config
     assert again.name == config.name
-    with pytest.raises(ValueError, match="no setting is named epoch; there are augment, batch"):
+    with pytest.raises(ValueError, match=r"epoch; .*augment, batch"):
         Config.of({"epoch": 3})
 
 

@@ -125,11 +125,11 @@ def test_cost_is_measured_beside_the_same_model(trained):
     ("settings", "words"),
     [
         ({"registers": 4}, f"{VIT} has registers of its own, if any: registers must be 0, got 4"),
-        ({"model": "timm:vit_smal"}, "timm has no model named 'vit_smal'; it has "),
-        ({"model": "vit_small_patch16_224"}, "model must be none, for our own ViT, or timm:NAME"),
+        ({"model": "timm:vit_smal"}, r"timm.*'vit_smal'"),
+        ({"model": "vit_small_patch16_224"}, r"model.*ViT"),
         (
             {"model": "timm:resnet18"},
-            "timm:resnet18 must be a vision transformer with patches of a size that is given: .* 'img_size'",
+            r"timm:resnet18.*size.*'img_size'",
         ),
     ],
 )
@@ -141,8 +141,8 @@ def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"drop_table": True}, "options must be the encoding's: .* the table stays, .*; mixed got drop_table"),
-        ({"rescale": 2.0, "shift": 0.1}, "settings of the run move patches; mixed got shift, rescale"),
+        ({"drop_table": True}, r"options.*encoding's.*mixed got drop_table"),
+        ({"rescale": 2.0, "shift": 0.1}, "mixed got shift, rescale"),
         ({"resolution": "rescale", "scale": 0.5}, "mixed got resolution$"),
         ({"jitter": 1.5}, "mixed got jitter$"),
         ({"tilt": 1.5}, "mixed has no option tilt"),

@@ -183,7 +183,7 @@ def test_places_of_padded_texts():
     assert rw.positions.padded(real).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 1, 1, 2]]
     assert torch.equal(rw.positions.padded(real.bool()), rw.positions.padded(real))
     for wrong in (real[0], real.float()):
-        with pytest.raises(ValueError, match=r"real must be boolean or of zeros and ones, \(B, N\), got torch"):
+        with pytest.raises(ValueError, match=r"real.*\(B, N\), got torch"):
             rw.positions.padded(wrong)
 
 
@@ -203,13 +203,13 @@ def test_what_a_query_may_look_at():
 def test_masks_that_cannot_be_meant_are_refused():
     places = torch.arange(3)
     for wrong in ((places.float(),), (places, places.float()), (places[None, None],)):
-        with pytest.raises(ValueError, match=r"places must be integers, \(N,\) or \(B, N\), got torch"):
+        with pytest.raises(ValueError, match=r"places.*\(N,\).*\(B, N\), got torch"):
             rw.positions.visible(*wrong)
-    with pytest.raises(ValueError, match="owners of queries and of keys go together"):
+    with pytest.raises(ValueError, match=r"queries.*keys"):
         rw.positions.visible(places, places, owner=places)
-    with pytest.raises(ValueError, match="owners of queries and of keys go together"):
+    with pytest.raises(ValueError, match=r"queries.*keys"):
         rw.positions.visible(places, key_owner=places)
-    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"window.*1, got 0"):
         rw.positions.visible(places, window=0)
 
 

@@ -157,7 +157,7 @@ def test_rules_that_go_by_the_length_go_by_that_of_the_text():
     far = text(length=40)
     assert torch.equal(lm.extended(length=40)(far), small().extended(DYNAMIC, length=40)(far))
     assert (lm.extended(length=40)(far) - small()(far)).abs().max() > 1e-4
-    with pytest.raises(ValueError, match=r"settled for texts of 13 tokens, got the position 39: lm\.extended"):
+    with pytest.raises(ValueError, match=r"13.*got.*position 39: lm\.extended"):
         lm(far)
 
 
@@ -213,11 +213,11 @@ def test_no_logits_are_as_many_as_asked_for():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match=r"alibi has no extension for longer texts, got 'yarn'"):
+    with pytest.raises(ValueError, match=r"alibi.*extension.*got 'yarn'"):
         small("alibi").extended("yarn")
-    with pytest.raises(ValueError, match=r"heads must divide width and kv_heads divide heads, got 48, 4 and 3"):
+    with pytest.raises(ValueError, match=r"heads.*width.*kv_heads.*heads, got 48, 4.*3"):
         small(kv_heads=3)
-    with pytest.raises(ValueError, match=r"coordinates must be 'index', got 'centre'"):
+    with pytest.raises(ValueError, match=r"coordinates.*'index', got 'centre'"):
         small("mixed", {"coordinates": "centre"})
     assert rw.create("comrope-ld", head_dim=12).coordinates == "centre"
     assert small("comrope-ld", {"block": 4}).encoding.coordinates == "index"

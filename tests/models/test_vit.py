@@ -267,17 +267,17 @@ def test_what_weight_decay_leaves_alone():
 
 
 WRONG = {
-    "unknown preset": ({"preset": "huge"}, "preset must be one of 'tiny', 'small', 'base', got 'huge'"),
-    "unknown pool": ({"pool": "max"}, "pool must be one of 'mean', 'class', got 'max'"),
+    "unknown preset": ({"preset": "huge"}, r"preset.*'tiny', 'small', 'base', got 'huge'"),
+    "unknown pool": ({"pool": "max"}, r"pool.*'mean', 'class', got 'max'"),
     "unknown encoding": ({"encoding": "axail"}, "did you mean 'axial'"),
-    "patch that does not divide": ({"size": (225, 224)}, r"multiples of the patch, got \(225, 224\) and \(16, 16\)"),
+    "patch that does not divide": ({"size": (225, 224)}, r"patch, got \(225, 224\).*\(16, 16\)"),
     "one axis": ({"size": (224,)}, r"got \(224,\)"),
-    "patch of another number of axes": ({"patch": (16, 16, 16)}, r"got \(224, 224\) and \(16, 16, 16\)"),
+    "patch of another number of axes": ({"patch": (16, 16, 16)}, r"got \(224, 224\).*\(16, 16, 16\)"),
     "no patch": ({"patch": 0}, "patch"),
     "no width": ({"width": 0}, "width"),
     "no depth": ({"depth": 0}, "depth"),
     "no heads": ({"heads": 0}, "heads"),
-    "heads that do not divide": ({"heads": 5}, "width must be a multiple of heads, got 192 and 5"),
+    "heads that do not divide": ({"heads": 5}, r"width.*heads, got 192.*5"),
     "drop path of one": ({"drop_path": 1.0}, "drop_path"),
     "fewer than no registers": ({"registers": -1}, "registers"),
 }

@@ -434,7 +434,7 @@ def test_what_is_turned_in_place_is_known_to_have_changed():
     total = hidden.square().sum()
     with torch.no_grad():
         code.qk_(hidden, hidden.clone())
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="inplace operation"):
         total.backward()
 
 
@@ -464,7 +464,7 @@ def test_gains_are_kept_for_the_way_back():
     gain = torch.full_like(angle, 2.0)
     (y,) = rotate([x], [angle], [gain], interleaved=True, prefixes=[0])
     gain.mul_(3)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="inplace operation"):
         y.sum().backward()
 
 

@@ -91,12 +91,12 @@ def test_of_a_chain_it_is_what_turns():
 
 @pytest.mark.parametrize("shape", [(0, 2), (4, 3), (2, 4, 2)])
 def test_positions_must_be_of_its_axes(shape):
-    with pytest.raises(ValueError, match=r"positions must be \(.*N, 2\)"):
+    with pytest.raises(ValueError, match=r"positions.*\(.*N, 2\)"):
         equivariance(made("axial"), torch.zeros(shape, dtype=torch.float64), (1.0,))
 
 
 def test_there_must_be_shifts():
-    with pytest.raises(ValueError, match=r"shifts one or more, got \(3, 2\) and 0 shifts"):
+    with pytest.raises(ValueError, match=r"got \(3, 2\) and 0 shifts"):
         equivariance(made("axial"), torch.zeros(3, 2, dtype=torch.float64), ())
 
 

@@ -56,7 +56,7 @@ def test_scores_in_the_basis_of_the_planes_are_those_of_mixed(name, shape):
 def test_what_does_not_commute_is_refused_with_its_number(shape):
     encoding = made("liere", shape, block=4)
     assert theory.commutators(encoding).max() > 0.01
-    with pytest.raises(ValueError, match=r"do not commute, by 0\.\d+ of their size"):
+    with pytest.raises(ValueError, match=r"0\.\d+.*size"):
         theory.fold(encoding)
 
 
@@ -203,9 +203,7 @@ def test_what_is_folded_is_as_close_as_the_tolerance_says(apart):
 
 @pytest.mark.parametrize("apart", [1.5e-5, 1e-7, 3e-8])
 def test_what_would_be_further_off_is_refused(apart):
-    with pytest.raises(
-        ValueError, match=r"do not commute, by .* of their size: planes that turn alone leave out .*, more than 5e-09"
-    ):
+    with pytest.raises(ValueError, match=r"size.*5e-09"):
         theory.fold(nearly(apart))
     theory.fold(nearly(apart), tolerance=10 * apart)
 
@@ -222,14 +220,14 @@ def test_numbers_that_are_not_finite_are_refused():
     encoding = made("comrope-ld", "plain", block=4)
     encoding.matrix.data[0, 0, 0, 1] = torch.nan
     for measure in (theory.commutators, theory.fold, theory.spectrum):
-        with pytest.raises(ValueError, match="comrope-ld has generators that are not finite"):
+        with pytest.raises(ValueError, match=r"comrope-ld.*not finite"):
             measure(encoding)
 
 
 def test_encodings_without_numbers_are_refused():
     with torch.device("meta"):
         encoding = rw.create("mixed", head_dim=12)
-    with pytest.raises(ValueError, match="mixed is on the meta device"):
+    with pytest.raises(ValueError, match=r"mixed.*meta device"):
         theory.fold(encoding)
 
 
@@ -294,9 +292,7 @@ def test_what_is_folded_is_its_own():
     assert not {id(p) for p in folded.parameters()} & {id(p) for p in chain.parameters()}
 
 
-@pytest.mark.parametrize(
-    ("where", "words"), [({"layer": 2}, "layer must be from 0 to 1, got 2"), ({"head": -1}, "head must be")]
-)
+@pytest.mark.parametrize(("where", "words"), [({"layer": 2}, r"layer.*0.*1, got 2"), ({"head": -1}, "head must be")])
 def test_heads_and_layers_that_are_not_there(where, words):
     with pytest.raises(ValueError, match=words):
         theory.spectrum(made("axial", "grouped-layers"), **where)

@@ -157,9 +157,9 @@ def test_values_are_drawn(kind):
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        ("plain", {"drop_table": True}, "got none for the table, set aside on the meta device"),
-        ("mixed", {}, "got none for the frequencies, set"),
-        ("mixed", {"drop_table": True}, "got none for the table and the frequencies, set"),
+        ("plain", {"drop_table": True}, r"none.*table.*meta device"),
+        ("mixed", {}, r"none.*frequencies"),
+        ("mixed", {"drop_table": True}, r"none.*table.*frequencies"),
     ],
 )
 def test_what_never_had_values_cannot_come_back(kind, options, words):

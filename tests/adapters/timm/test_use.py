@@ -211,7 +211,7 @@ def test_one_encoding_for_all_layers_folds_too():
 def test_norms_between_are_refused():
     model, x = install(host("clip"), "comrope-ld"), images()
     logits = model(x)
-    with pytest.raises(ValueError, match=r"q of layer 0 passes LayerNorm.*does not commute"):
+    with pytest.raises(ValueError, match=r"0.*LayerNorm.*does"):
         fold_into(model)
     assert torch.equal(model(x), logits)
     with pytest.raises(ValueError, match="commute"):

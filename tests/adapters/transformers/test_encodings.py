@@ -243,7 +243,7 @@ def test_a_cache_that_is_cut_and_one_that_is_not_ours():
     torch.testing.assert_close(model(given[:, 4:], past_key_values=cache).logits, model(given).logits[:, 4:], **SMALL)
     other = DynamicCache(config=model.config)
     llama()(given[:, :6], past_key_values=other)
-    with pytest.raises(ValueError, match="positions of its 6 tokens, got 0"):
+    with pytest.raises(ValueError, match=r"positions.*6.*got 0"):
         model(given[:, 6:], past_key_values=other)
 
 
@@ -290,7 +290,7 @@ def test_types_of_layers_may_have_different_encodings():
 def test_a_bias_is_not_lost_to_another_attention():
     model = install(llama(), "alibi")
     model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match=r"must be 'ropewalk', or 'ropewalk_eager' .*, got 'sdpa'"):
+    with pytest.raises(ValueError, match=r"'ropewalk'.*'ropewalk_eager'.*got 'sdpa'"):
         model(words(1, 5))
 
 

@@ -303,7 +303,7 @@ def test_what_cannot_be_used_is_refused():
         with pytest.raises(ValueError, match=said):
             install(model, encoding, **options)
     assert installed(model) is None
-    with pytest.raises(TypeError, match=r"one of the kinds llama, .* got Linear"):
+    with pytest.raises(TypeError, match="got Linear"):
         install(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="have 2 axes, got axes=1"):
         install(dinov3(), rw.create("rope", head_dim=16))
@@ -333,7 +333,7 @@ def test_attention_of_ours_for_what_adds_nothing():
         torch.testing.assert_close(install(model)(tokens).logits, llama_like(model)(tokens).logits, **SMALL)
     other = install(llama())
     other.set_attn_implementation("ropewalk")
-    with pytest.raises(TypeError, match="for a model with an encoding that adds to the logits"):
+    with pytest.raises(TypeError, match="adds to the logits"):
         other(tokens)
 
 

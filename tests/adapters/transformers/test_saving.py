@@ -201,9 +201,9 @@ def test_an_encoding_is_not_started_anew():
 
 def test_other_kinds_of_models_are_refused():
     parameters = {"rope_type": "ropewalk", "rope_theta": 1e4}
-    with pytest.raises(ValueError, match=r"one of the kinds llama, .* got qwen2"):
+    with pytest.raises(ValueError, match="got qwen2"):
         Qwen2Model(Qwen2Config(**TEXT, num_key_value_heads=2, rope_parameters=parameters))
-    with pytest.raises(ValueError, match="that has an encoding under 'ropewalk'"):
+    with pytest.raises(ValueError, match=r"encoding.*'ropewalk'"):
         LlamaModel(LlamaConfig(**GROUPED, rope_parameters=parameters))
 
 
@@ -254,7 +254,7 @@ def test_our_rules_do_not_replace_theirs():
 
 
 def test_wrong_rules_are_refused_with_the_config():
-    with pytest.raises(Exception, match=r"takes factor, .* got factr"):
+    with pytest.raises(Exception, match=r"factor.*got factr"):
         LlamaConfig(**GROUPED, rope_parameters={"rope_type": "ntk-aware", "factr": 4.0})
 
 
@@ -303,9 +303,9 @@ def test_a_folded_model_keeps_its_encoding(encoding, way, tmp_path):
     elif way == "put there again":
         model = install(model, copy.deepcopy(installed(model)))
     for other in ("rope", "alibi", None, {"name": "mixed"}, model.config.ropewalk):
-        with pytest.raises(ValueError, match=r"go with this alone and its parameters, '(mixed|chain)', got another one, '"):
+        with pytest.raises(ValueError, match=r"'(mixed|chain)', got.*'"):
             install(model, other)
-    with pytest.raises(ValueError, match="got the rotation of the model itself: begin with the model as it was"):
+    with pytest.raises(ValueError, match="got the rotation of the model"):
         uninstall(model)
     assert torch.equal(model(given).logits, before)
     assert model.config.ropewalk["folded"] is True
@@ -318,17 +318,17 @@ def test_weights_of_a_folded_model_go_with_what_its_config_says():
     model, given = install(llama(), folded.config.ropewalk), words(1, 9)
     model.load_state_dict(folded.state_dict())
     assert torch.equal(model(given).logits, folded(given).logits)
-    with pytest.raises(ValueError, match="hold the basis of a folded encoding"):
+    with pytest.raises(ValueError, match="folded encoding"):
         uninstall(model)
 
 
 def test_what_cannot_be_folded_is_refused_and_left():
     model, given = install(qwen3(), "comrope-ld"), words(1, 5)
     before = model(given).logits
-    with pytest.raises(ValueError, match=r"q of layer 0 passes Qwen3RMSNorm.* does not commute with the basis"):
+    with pytest.raises(ValueError, match=r"0.*Qwen3RMSNorm"):
         fold_into(model)
     assert torch.equal(model(given).logits, before)
-    with pytest.raises(TypeError, match="got one for each type of layers"):
+    with pytest.raises(TypeError, match="each type of layers"):
         fold_into(install(gemma3()))
     with pytest.raises(TypeError, match="got none"):
         fold_into(llama())

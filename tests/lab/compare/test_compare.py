@@ -524,20 +524,20 @@ def test_labels_are_short():
 
 
 REFUSED = [
-    (["mixedd"], {}, "no encoding is named 'mixedd' .did you mean 'mixed'"),
-    (["liere:blok=4"], {}, "liere has no option 'blok' .did you mean 'block'"),
-    (["liere:block"], {}, "options are key=value, got 'block'"),
-    (["liere:"], {}, "options are key=value, got ''"),
-    (["mixed:heads=3"], {}, "heads is the same for all encodings: it comes from the model and the data, got it for mixed"),
-    ([("mixed", {"base": {1}})], {}, "options of mixed must be plain JSON values"),
-    (["mixed", "Mixed"], {}, "encodings must differ, got mixed more than once"),
-    (["mixed"], {"seeds": [1, 2, 1]}, "seeds must differ, got 1 more than once"),
+    (["mixedd"], {}, r"'mixedd'.*did you mean 'mixed'"),
+    (["liere:blok=4"], {}, r"liere.*'blok'.*did you mean 'block'"),
+    (["liere:block"], {}, "key=value, got 'block'"),
+    (["liere:"], {}, "key=value, got ''"),
+    (["mixed:heads=3"], {}, r"heads.*got.*mixed"),
+    ([("mixed", {"base": {1}})], {}, r"mixed.*JSON"),
+    (["mixed", "Mixed"], {}, r"differ.*got mixed"),
+    (["mixed"], {"seeds": [1, 2, 1]}, r"seeds.*got 1"),
     (["mixed"], {"seeds": []}, "at least one seed"),
     (["mixed"], {"seeds": ["a"]}, "seed must be int, got 'a'"),
-    (["mixed"], {"baseline": "non"}, "no encoding is named 'non' .did you mean 'none'"),
-    (["liere:block=99"], {}, "liere:block=99 cannot be trained with these settings: block must be from 2 to head_dim=12"),
-    (["rope"], {}, "rope cannot be trained with these settings: rope takes one axis, got axes=2"),
-    (["learned-ape:width=7"], {}, "learned-ape:width=7 cannot be trained with these settings"),
+    (["mixed"], {"baseline": "non"}, r"'non'.*did you mean 'none'"),
+    (["liere:block=99"], {}, r"liere:block=99.*block.*2.*head_dim=12"),
+    (["rope"], {}, r"rope.*rope.*got axes=2"),
+    (["learned-ape:width=7"], {}, "learned-ape:width=7"),
 ]
 
 
@@ -552,16 +552,16 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tmp_path,
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"patch": 3}, "the patch must divide the sides of the images, got a patch of 3 and images of 8 × 8"),
-        ({"heads": 5}, "heads must divide the width, got 5 heads and a width of 24"),
-        ({"batch": 4096}, "a batch must be no larger than the data, got a batch of 4096 and 38. to train on"),
-        ({"validation": 0.0}, "there must be a validation set, got none of digits: .*; raise validation, which is 0.0"),
-        ({"batch": 63}, "batch must be a multiple of 2"),
-        ({"data": "digit"}, "no data set is named 'digit' .did you mean 'digits'"),
+        ({"patch": 3}, r"patch.*got.*patch.*3.*8.*8"),
+        ({"heads": 5}, r"heads.*width, got 5 heads.*width.*24"),
+        ({"batch": 4096}, r"batch.*got.*batch.*4096.*38."),
+        ({"validation": 0.0}, r"validation set.*digits.*validation.*0\.0"),
+        ({"batch": 63}, r"batch.*2"),
+        ({"data": "digit"}, r"'digit' .did you mean 'digits'"),
         ({"augment": ("flipp",)}, "flip"),
         (
             {"span": 4.0, "encoding": "mixed"},
-            "mixed:scale=2 cannot be trained .*: a span of 4.0 for all encodings decides scale",
+            r"mixed:scale=2.*span.*4.0.*scale",
         ),
     ],
 )
@@ -579,10 +579,10 @@ def test_a_span_is_for_all_that_turn_or_for_none(tmp_path, trained, monkeypatch)
     found = again(tmp_path, ["mixed", "axial:learned=true"], base)
     assert {found.config(each).span for each in found.members} == {4.0}
     given = ("chain", {"parts": [{"name": "mixed", "scale": 2.0}, {"name": "learned-ape"}]})
-    with pytest.raises(CommandError, match=r"a span of 4\.0 for all encodings decides scale, which was given too"):
+    with pytest.raises(CommandError, match=r"span.*4\.0.*scale"):
         again(tmp_path, [given], base)
     patch_everywhere(monkeypatch, model_building, "SPAN_OPTIONS", ())
-    with pytest.raises(CommandError, match=r"has no option that gives it the span of 4\.0 that all have"):
+    with pytest.raises(CommandError, match=r"span.*4\.0"):
         again(tmp_path, ["golden"], base)
 
 

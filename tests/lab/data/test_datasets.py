@@ -201,11 +201,11 @@ def test_who_is_kept_does_not_follow_from_who_was_nearly_held():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"validation": 1.0}, "validation must be from 0 up to 1, got 1.0"),
-        ({"validation": -0.1}, "validation must be from 0 up to 1, got -0.1"),
-        ({"validation": float("nan")}, "validation must be from 0 up to 1, got nan"),
-        ({"fraction": 0.0}, "fraction must be above 0 and at most 1, got 0.0"),
-        ({"fraction": 1.5}, "fraction must be above 0 and at most 1, got 1.5"),
+        ({"validation": 1.0}, r"validation.*0.*1, got 1.0"),
+        ({"validation": -0.1}, r"validation.*0.*1, got -0.1"),
+        ({"validation": float("nan")}, r"validation.*0.*1, got nan"),
+        ({"fraction": 0.0}, r"fraction.*0.*1, got 0.0"),
+        ({"fraction": 1.5}, r"fraction.*0.*1, got 1.5"),
     ],
 )
 def test_shares_that_cannot_be(options, words):
@@ -269,11 +269,11 @@ def test_batches_hold_the_positions_that_were_asked_for():
 @pytest.mark.parametrize(
     ("split", "positions", "words"),
     [
-        ("train", torch.tensor([0, 1295]), r"positions from 0 to 1294 in 'train', got 0 to 1295"),
-        ("validation", torch.tensor([-1]), r"positions from 0 to 142 in 'validation', got -1 to -1"),
-        ("train", torch.tensor([0.0]), r"tensors of int64 \(B,\), got torch.float32 \(1,\)"),
-        ("train", torch.tensor([[0]]), r"tensors of int64 \(B,\), got torch.int64 \(1, 1\)"),
-        ("val", torch.tensor([0]), r"split must be one of 'train', 'validation', 'test', got 'val'"),
+        ("train", torch.tensor([0, 1295]), r"positions.*0.*1294.*'train', got 0.*1295"),
+        ("validation", torch.tensor([-1]), r"positions.*0.*142.*'validation', got -1.*-1"),
+        ("train", torch.tensor([0.0]), r"int64 \(B,\), got torch.float32 \(1,\)"),
+        ("train", torch.tensor([[0]]), r"int64 \(B,\), got torch.int64 \(1, 1\)"),
+        ("val", torch.tensor([0]), r"split.*'train', 'validation', 'test', got 'val'"),
     ],
 )
 def test_batches_that_cannot_be_are_refused_at_once(split, positions, words):
@@ -370,9 +370,9 @@ def test_a_size_is_that_of_all_splits_and_of_the_moments(saved):
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        ((4, 4, 4), r"size must be one number or 2, got \(4, 4, 4\)"),
-        ((0, 4), "size must be a positive integer, got 0"),
-        (2.5, "size must be a positive integer, got 2.5"),
+        ((4, 4, 4), r"size.*2, got \(4, 4, 4\)"),
+        ((0, 4), r"size.*got 0"),
+        (2.5, r"size.*got 2.5"),
     ],
 )
 def test_sizes_that_cannot_be(size, words):
@@ -410,7 +410,7 @@ def test_axes_of_images_are_told_by_their_number_and_the_last(saved, shape, chan
 
 @pytest.mark.parametrize("shape", [(), (5,), (5, 5), (5, 4, 4, 4, 2), (5, 4, 4, 4, 4, 3), (5, 0, 4), (0, 4, 4)])
 def test_shapes_that_no_images_have(shape):
-    with pytest.raises(ValueError, match=r"these must be \(N, H, W\), \(N, H, W, 3\), \(N, D, H, W\)") as caught:
+    with pytest.raises(ValueError, match=r"these.*\(N, H, W\), \(N, H, W, 3\), \(N, D, H, W\)") as caught:
         infer_layout(shape, "these")
     assert str(caught.value).endswith(f"got {shape}")
 
@@ -452,7 +452,7 @@ def test_test_images_that_are_training_images_are_told_and_stay(saved, kind):
     test[4] = train[5]
     test[4, 3, 4, 5] ^= 1
     data = open_dataset(saved(**arrays(train_images=train, test_images=test.astype(kind))))
-    with pytest.warns(UserWarning, match=r"set\.npz: 3 of 12 test images are in the training set, byte for byte"):
+    with pytest.warns(UserWarning, match=r"set\.npz.*3 of 12 test images.*training set"):
         found = whole(data, "test")
     assert torch.equal(found.images[:, 0], torch.from_numpy(test) * 255)
     assert whole(open_dataset(saved(**arrays())), "test").images.shape == (12, 3, 5, 7)  # without a word
@@ -463,9 +463,7 @@ def test_training_images_decide_whether_one_is_white(saved):
     assert whole(open_dataset(saved(**dark)), "test").images.unique().tolist() == [1]
     grids = arrays(train_images=np.ones((40, 5, 7, 3), dtype=np.uint8))
     data = open_dataset(saved(**grids))
-    with pytest.raises(
-        ValueError, match=r"test_images of .*set.npz must be 0 and 1 like the training images, got uint8 from"
-    ):
+    with pytest.raises(ValueError, match=r"test_images.*set.npz.*0.*1.*got uint8"):
         data.batches("test", [])
 
 
@@ -492,27 +490,27 @@ LABEL = np.arange(40) % 3
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"train_labels": None}, r"must have train_labels, got train_images, test_images, test_labels"),
-        ({"test_images": None, "test_labels": None}, "must have test_images, test_labels, got"),
+        ({"train_labels": None}, "train_labels, got train_images, test_images, test_labels"),
+        ({"test_images": None, "test_labels": None}, "test_images, test_labels"),
         ({"val_images": random_images(4, 5, 7, 3)}, "must have val_labels, got"),
-        ({"train_labels": LABEL[:39]}, r"train_labels of .* must be \(40,\) or \(40, 1\), as .* 40 images, got \(39,\)"),
-        ({"test_labels": LABEL[:11]}, r"test_labels of .* must be \(12,\) or \(12, 1\), .* got \(11,\)"),
-        ({"train_labels": np.zeros((40, 14), dtype=int)}, r"train_labels .* got \(40, 14\)"),
+        ({"train_labels": LABEL[:39]}, r"train_labels.*\(40,\).*\(40, 1\).*40.*got \(39,\)"),
+        ({"test_labels": LABEL[:11]}, r"test_labels.*\(12,\).*\(12, 1\).*got \(11,\)"),
+        ({"train_labels": np.zeros((40, 14), dtype=int)}, r"train_labels.*got \(40, 14\)"),
         (
             {"train_images": FLOATS},
-            r"train_images of .* must be uint8, or 0 and 1 of any type, got float64 from -1.0 to 2.0",
+            r"train_images.*uint8.*0.*1.*got float64.*-1.0.*2.0",
         ),
-        ({"train_images": with_one(FLOATS, np.nan)}, "train_images .* got float64 with NaN"),
+        ({"train_images": with_one(FLOATS, np.nan)}, r"train_images.*got float64.*NaN"),
         ({"train_images": np.full((40, 5, 7, 3), "a")}, "train_images .* got <U1"),
-        ({"train_images": random_images(40, 5)}, r"train_images of .* must be \(N, H, W\), .* got \(40, 5\)"),
-        ({"test_images": random_images(12, 5, 8, 3)}, r"one size .* got \(5, 7, 3\) and \(5, 8, 3\) in train and test"),
-        ({"test_images": random_images(12, 5, 7)}, r"got \(5, 7, 3\) and \(5, 7, 1\) in train and test"),
-        ({"train_labels": with_one(LABEL, -1)}, r"without a gap if there are no `classes`, got -1, 0, 1, 2"),
-        ({"train_labels": LABEL * 2}, r"without a gap if there are no `classes`, got 0, 2, 4"),
-        ({"train_labels": LABEL * 1.0}, "train_labels of .* must be integers from 0 to 2, got float64 from 0.0 to 2.0"),
-        ({"classes": np.array(["ox", "ass"])}, "train_labels of .* must be integers from 0 to 1, got uint8 from 0 to 2"),
-        ({"train_images": np.full((40, 5, 7, 3), None)}, "train_images of .* cannot be read"),
-        ({"classes": np.array(["ox", 1], dtype=object)}, "classes of .* cannot be read"),
+        ({"train_images": random_images(40, 5)}, r"train_images.*\(N, H, W\).*got \(40, 5\)"),
+        ({"test_images": random_images(12, 5, 8, 3)}, r"one size.*got \(5, 7, 3\) and \(5, 8, 3\)"),
+        ({"test_images": random_images(12, 5, 7)}, r"got \(5, 7, 3\).*\(5, 7, 1\)"),
+        ({"train_labels": with_one(LABEL, -1)}, r"classes.*got -1, 0, 1, 2"),
+        ({"train_labels": LABEL * 2}, r"classes.*got 0, 2, 4"),
+        ({"train_labels": LABEL * 1.0}, r"train_labels.*0.*2, got float64.*0.0.*2.0"),
+        ({"classes": np.array(["ox", "ass"])}, r"train_labels.*0.*1, got uint8.*0.*2"),
+        ({"train_images": np.full((40, 5, 7, 3), None)}, r"train_images.*cannot be read"),
+        ({"classes": np.array(["ox", 1], dtype=object)}, r"classes.*cannot be read"),
     ],
 )
 def test_files_that_hold_something_else(saved, change, words):
@@ -523,8 +521,8 @@ def test_files_that_hold_something_else(saved, change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"test_labels": np.arange(12)}, "test_labels of .* must be integers from 0 to 2, got int64 from 0 to 11"),
-        ({"test_images": np.zeros((12, 5, 7, 3), dtype=np.float32)}, "test_images of .* must be uint8, .* got float32"),
+        ({"test_labels": np.arange(12)}, r"test_labels.*0.*2, got int64.*0.*11"),
+        ({"test_images": np.zeros((12, 5, 7, 3), dtype=np.float32)}, r"test_images.*uint8.*got float32"),
     ],
 )
 def test_tests_that_hold_something_else_are_found_when_they_are_read(saved, change, words):
@@ -536,18 +534,18 @@ def test_tests_that_hold_something_else_are_found_when_they_are_read(saved, chan
 def test_files_that_are_no_archives(tmp_path, saved):
     path = tmp_path / "noise.npz"
     path.write_bytes(random_images(1000).tobytes())
-    with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
+    with pytest.raises(ValueError, match=r"noise\.npz.*cannot be read"):
         open_dataset(path)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
+    with pytest.raises(ValueError, match=r"noise\.npz.*cannot be read"):
         open_dataset(path)
     with path.open("wb") as file:
         np.save(file, np.arange(5))
-    with pytest.raises(ValueError, match=r"must be a .npz file of several arrays, got one array"):
+    with pytest.raises(ValueError, match=r"\.npz.*got one array"):
         open_dataset(path)
     whole_file = saved(**arrays()).read_bytes()
     path.write_bytes(whole_file[: len(whole_file) // 2])
-    with pytest.raises(ValueError, match=r"noise.npz must be a .npz file, but cannot be read"):
+    with pytest.raises(ValueError, match=r"noise\.npz.*cannot be read"):
         open_dataset(path)
 
 
@@ -562,7 +560,7 @@ def spoilt(path, member):
 
 
 def test_a_spoilt_byte_is_found(saved):
-    with pytest.raises(ValueError, match=r"train_images of .*set.npz cannot be read: Bad CRC-32"):
+    with pytest.raises(ValueError, match=r"train_images.*set.npz cannot be read: Bad CRC-32"):
         open_dataset(spoilt(saved(**arrays()), "train_images.npy"))
 
 
@@ -618,7 +616,7 @@ def test_arrays_of_the_test_set_are_not_read_before_its_batches(saved, monkeypat
 def test_a_spoilt_test_set_harms_nobody_before(saved):
     data = open_dataset(spoilt(saved(**arrays((40, 50, 3))), "test_images.npy"))
     used(data)
-    with pytest.raises(ValueError, match=r"test_images of .* cannot be read: Bad CRC-32"):
+    with pytest.raises(ValueError, match=r"test_images.*cannot be read: Bad CRC-32"):
         data.batches("test", [])
 
 
@@ -639,7 +637,7 @@ def test_a_test_set_of_another_length_is_refused():
         ImageSource("odd", ["a"] * 3, samples, None, lambda: samples, 8), seed=0, validation=0, fraction=1, size=None
     )
     for _ in range(2):
-        with pytest.raises(ValueError, match="the test set of odd must have 8 samples, got 9"):
+        with pytest.raises(ValueError, match=r"test set of odd.*8.*got 9"):
             data.batches("test", [])
 
 
@@ -709,7 +707,7 @@ def test_a_cifar_of_other_making_is_not_unpickled(tmp_path):
         contents = {"data": random_images(count, 3072), "fine_labels": [0] * count, "trap": Trap()}
         (folder / part).write_bytes(pickle.dumps(contents))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a"], "trap": Trap()}))
-    with pytest.raises(ValueError, match=r"cifar-100-python, but cannot be read \(Dataset not found or corrupted"):
+    with pytest.raises(ValueError, match=r"cifar-100-python.*cannot be read \(Dataset"):
         open_dataset("cifar100", tmp_path)
 
 
@@ -719,7 +717,7 @@ def test_a_spoilt_mnist_is_named(tmp_path):
     for part in ("train", "t10k"):
         for kind in ("images-idx3", "labels-idx1"):
             (folder / f"{part}-{kind}-ubyte").write_bytes(b"\0\0\10\3" + bytes(13))
-    with pytest.raises(ValueError, match=r"MNIST/raw, but cannot be read"):
+    with pytest.raises(ValueError, match=r"MNIST/raw.*cannot be read"):
         open_dataset("mnist", tmp_path)
 
 
@@ -733,10 +731,10 @@ def test_names_are_pinned():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cifar-100", r"no data set is named 'cifar-100' \(did you mean 'cifar100'\?\); there are digits, cifar10"),
-        ("xyzzy", r"no data set is named 'xyzzy'; there are digits, cifar10, cifar100, mnist, fashion-mnist, .npz files"),
-        ("absent.npz", r"there is none at absent.npz"),
-        ("some/where", r"must be a .npz file or a folder of images, but there is none at some/where"),
+        ("cifar-100", r"'cifar-100' \(did you mean 'cifar100'\?\).*cifar10"),
+        ("xyzzy", r"'xyzzy'.*cifar10, cifar100.*fashion-mnist"),
+        ("absent.npz", r"none at absent\.npz"),
+        ("some/where", "some/where"),
     ],
 )
 def test_names_of_nothing(name, words):
@@ -745,7 +743,7 @@ def test_names_of_nothing(name, words):
 
 
 def test_workers_that_cannot_be():
-    with pytest.raises(ValueError, match="workers must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match=r"workers.*0.*got -1"):
         open_dataset("digits", workers=-1)
 
 
@@ -760,7 +758,7 @@ def test_modelnet10(tmp_path):
     assert (data.name, data.channels, data.size) == ("modelnet10", 1, (30, 30, 30))
     assert (data.counts["train"] + data.counts["validation"], data.counts["test"]) == (3991, 908)
     assert (len(data.classes), data.classes[0]) == (10, "bathtub")
-    with pytest.warns(UserWarning, match="72 of 908 test images are in the training set"):
+    with pytest.warns(UserWarning, match=r"72 of 908 test images.*training set"):
         (batch,) = data.batches("test", [torch.arange(908)])
     with np.load(path) as file:
         assert torch.equal(batch.images[:, 0], torch.from_numpy(file["test_images"]) * 255)

@@ -37,7 +37,7 @@ def test_the_parts_of_pedestrians_are_fixed_and_apart(tmp_path):
     assert torch.equal(parts["test"], order[:40])
     assert torch.equal(parts["validation"], order[40:60])
     assert sorted(torch.cat([*parts.values()]).tolist()) == list(range(170))
-    with pytest.raises(ValueError, match="at least 5 images, so that each part has one, got 4"):
+    with pytest.raises(ValueError, match=r"5 images.*got 4"):
         split_pennfudan(4)
     folder = str(paint_pedestrians(tmp_path))
     whole, fewer = (open_detection_data(folder, **(WAYS | {"fraction": share})).index for share in (1.0, 0.5))
@@ -77,28 +77,28 @@ def test_mean_and_deviation_are_those_of_the_images_that_are_trained_on(tmp_path
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path):
-    with pytest.raises(ValueError, match="must be a folder with PNGImages/ and PedMasks/"):
+    with pytest.raises(ValueError, match=r"PNGImages/.*PedMasks/"):
         open_detection_data(str(tmp_path), **WAYS)
     paint_pedestrians(tmp_path)
     scenes = open_detection_data(str(tmp_path), **WAYS)
     Image.new("L", (3, 3)).save(tmp_path / "PedMasks" / "Ped00001_mask.png")
-    with pytest.raises(ValueError, match=r"Ped00001_mask.png must have one size, got \(48, 36\) and \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"Ped00001_mask.png.*size, got \(48, 36\).*\(3, 3\)"):
         scenes.scene(1)
     (tmp_path / "PNGImages" / "Ped00002.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"Ped00002.png cannot be read"):
         scenes.scene(2)
     Image.new("I;16", (36, 48), 300).save(tmp_path / "PNGImages" / "Ped00004.png")
-    with pytest.raises(ValueError, match=r"Ped00004.png cannot be read as an image: .*8 bits a colour, .* got the mode I"):
+    with pytest.raises(ValueError, match=r"Ped00004.png cannot be read.*8.*got.*mode I"):
         scenes.scene(4)
     part = next(part for part, index in scenes.index.items() if 2 in index)
-    with pytest.raises(ValueError, match=r"Ped00002.png cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"Ped00002.png cannot be read"):
         list(SampleReader(WholeScenes(scenes, part, (16, 16), 8), 0, part).read([scenes.index[part].tolist().index(2)]))
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read"):
         list(SampleReader(SceneViews(scenes, (16, 16), seed=0, way=ViewOptions()), 0, "train").read([(0, [0])]))
     (tmp_path / "PedMasks" / "Ped00003_mask.png").unlink()
-    with pytest.raises(ValueError, match=r"Ped00003_mask.png is not there"):
+    with pytest.raises(ValueError, match=r"Ped00003_mask.png"):
         open_detection_data(str(tmp_path), **WAYS)
 
 
@@ -145,11 +145,11 @@ def test_coco_has_polygons_and_run_lengths_crowds_and_boxes_cut_at_the_border(tm
 def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
     one = {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [entry(2, 101, (0, 0, 9, 9))]}
     folder = paint_coco(tmp_path / "none", {**one, "train": [entry(1, 1, (60, 3, 5, 5)), entry(2, 1, (3, 3, 0, 5))]})
-    with pytest.warns(UserWarning, match="2 boxes of which nothing lies in the image are left out"):
+    with pytest.warns(UserWarning, match="2 boxes"):
         assert open_detection_data(str(folder), **WAYS).things("train") == 0
     for name, entries, words in (
-        ("image", {**one, "train": [entry(1, 77, (0, 0, 9, 9))]}, "has something in image 77, and no such image"),
-        ("kind", {**one, "val": [entry(1, 101, (0, 0, 9, 9), kind=5)]}, "has something of kind 5, and no such kind"),
+        ("image", {**one, "train": [entry(1, 77, (0, 0, 9, 9))]}, "image 77"),
+        ("kind", {**one, "val": [entry(1, 101, (0, 0, 9, 9), kind=5)]}, r"\b5\b"),
     ):
         with pytest.raises(ValueError, match=words):
             open_detection_data(str(paint_coco(tmp_path / name, entries)), **WAYS)
@@ -161,24 +161,24 @@ def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
     Image.new("RGB", (56, 40)).save(folder / "val2017" / "000004.png")
     assert open_detection_data(str(folder), **WAYS).counts["test"] == 2  # another image of the same name
     (folder / "val2017" / "000004.png").write_bytes((folder / "train2017" / "000004.png").read_bytes())
-    with pytest.raises(ValueError, match=r"may not be there twice, got .*train2017/000004.png and .*val2017/000004.png"):
+    with pytest.raises(ValueError, match=r"got .*train2017/000004.png.*val2017/000004.png"):
         open_detection_data(str(folder), **WAYS)
     held["images"][1]["id"] = 101
     path.write_text(json.dumps(held))
-    with pytest.raises(ValueError, match="must have each image once, got 2 of 1 ids"):
+    with pytest.raises(ValueError, match=r"once.*got 2 of 1"):
         open_detection_data(str(folder), **WAYS)
     held["categories"] = held["categories"][:1]
     path.write_text(json.dumps(held))
-    with pytest.raises(ValueError, match="must have the same categories"):
+    with pytest.raises(ValueError, match="same categories"):
         open_detection_data(str(folder), **WAYS)
     path.write_text("{")
     with pytest.raises(ValueError, match=re.escape(f"{path} cannot be read as annotations of COCO")):
         open_detection_data(str(folder), **WAYS)
     path.write_text(json.dumps({"images": []}))
-    with pytest.raises(ValueError, match="got no annotations, categories"):
+    with pytest.raises(ValueError, match="annotations, categories"):
         open_detection_data(str(folder), **WAYS)
     path.unlink()
-    with pytest.raises(ValueError, match=r"must have one instances_val\*.json, got none"):
+    with pytest.raises(ValueError, match=r"instances_val\*.json"):
         open_detection_data(str(folder), **WAYS)
 
 
@@ -234,7 +234,7 @@ def test_entries_of_coco_may_say_less_where_less_is_asked_for(tmp_path):
 def test_an_outline_that_cannot_be_read_is_named(tmp_path):
     torn = entry(2, 101, (0, 0, 9, 9), segmentation={"counts": [3, 4], "size": [3, 5]})
     paint_coco(tmp_path, {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [torn]})
-    with pytest.raises(ValueError, match=r"the outline of annotation 2 in .*000101.png cannot be read"):
+    with pytest.raises(ValueError, match=r"2.*000101.png cannot be read"):
         open_detection_data(str(tmp_path), **WAYS).read("test", 0)
 
 

@@ -89,7 +89,7 @@ def test_a_folder_is_data_like_any_other(pictures):
 def test_the_size_is_224_if_none_is_asked_for(pictures):
     assert opened(pictures, size=None).size == (224, 224)
     assert opened(pictures, size=8).size == (8, 8)
-    with pytest.raises(ValueError, match=r"size must be one number or 2, got \(4, 5, 6\)"):
+    with pytest.raises(ValueError, match=r"size.*2, got \(4, 5, 6\)"):
         opened(pictures, size=(4, 5, 6))
 
 
@@ -239,7 +239,7 @@ def test_a_pass_ends_when_another_begins(pictures, workers):
     next(first)
     right = passed(data, epoch=1)
     assert same(right, passed(opened(pictures), epoch=1))
-    with pytest.raises(RuntimeError, match="batches of 'train' were asked for anew"):
+    with pytest.raises(RuntimeError, match="batches of 'train'"):
         next(first)
 
 
@@ -307,20 +307,20 @@ def test_a_folder_with_test_alone(pictures):
 
 def test_folders_that_are_something_else(tmp_path):
     (tmp_path / "photos").mkdir()
-    with pytest.raises(ValueError, match=r"photos must have train/ and test/ or val/, got none of them"):
+    with pytest.raises(ValueError, match=r"photos.*train/.*test/.*val/.*none"):
         open_dataset(tmp_path / "photos")
     paint(tmp_path / "photos" / "train", 2)
-    with pytest.raises(ValueError, match=r"photos must have train/ and test/ or val/, got train"):
+    with pytest.raises(ValueError, match=r"photos.*train/.*test/.*val/.*got train"):
         open_dataset(tmp_path / "photos")
     (tmp_path / "photos" / "val").mkdir()
-    with pytest.raises(ValueError, match=r"photos/val must have a folder of images for each class"):
+    with pytest.raises(ValueError, match=r"photos/val.*each class"):
         open_dataset(tmp_path / "photos")
     paint(tmp_path / "photos" / "test", 1, classes=("cat", "dog", "emu"))
     (tmp_path / "photos" / "val").rmdir()
-    with pytest.raises(ValueError, match=r"photos/test must have the classes of train/, but only one has eel, emu"):
+    with pytest.raises(ValueError, match=r"photos/test.*classes of train/.*eel, emu"):
         open_dataset(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "ant").mkdir()
-    with pytest.raises(ValueError, match=r"photos/train must have a folder of images for each class: .* ant"):
+    with pytest.raises(ValueError, match=r"photos/train.*each class.* ant"):
         open_dataset(tmp_path / "photos")
 
 
@@ -360,7 +360,7 @@ def test_files_of_the_test_set_are_not_opened_before_its_batches(pictures):
     passed(data), passed(data, "validation")
     assert data.counts["test"] == 9
     assert all(math.isfinite(value) for value in (*data.mean, *data.std))
-    with pytest.raises(ValueError, match="cannot be read as an image"):
+    with pytest.raises(ValueError, match="cannot be read"):
         passed(data, "test")
 
 
@@ -406,7 +406,7 @@ def test_a_sample_that_a_pass_left_out_is_read_when_it_comes(pictures):
     data, count = opened(pictures, crop=None), 24
     list(data.batches("train", [torch.arange(count - 1)]))
     emptied(pictures)
-    with pytest.raises(ValueError, match="cannot be read as an image"):
+    with pytest.raises(ValueError, match="cannot be read"):
         list(data.batches("train", [torch.arange(count)]))
     (batch,) = data.batches("train", [torch.arange(count - 1).flip(0)])
     assert len(batch.labels) == count - 1
@@ -416,7 +416,7 @@ def test_random_crops_are_not_kept(pictures):
     data = opened(pictures)
     assert not same(passed(data, epoch=0), passed(data, epoch=1))
     emptied(pictures)
-    with pytest.raises(ValueError, match="cannot be read as an image"):
+    with pytest.raises(ValueError, match="cannot be read"):
         passed(data)
 
 

@@ -121,13 +121,13 @@ def broken(path, how):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("missing", r"every image must have a map .*, but there is no .*maps/train/01\.png"),
-        ("size", r"must have one size, got 50 × 30 and 30 × 50 pixels of .*images/train/01\.jpg and .*maps/train/01\.png"),
-        ("range", r"maps/train/0\d\.png must have class numbers from 0 to 1, or 255, got 2"),
-        ("mode", r"maps/train/01\.png must be a map of class numbers, .*, got the mode RGB"),
-        ("map", r"maps/train/01\.png cannot be read as an image"),
-        ("image", r"images/train/01\.jpg cannot be read as an image"),
-        ("deep", r"images/train/01\.jpg cannot be read as an image: .*8 bits a colour, .* got the mode I"),
+        ("missing", r"maps/train/01\.png"),
+        ("size", r"size, got 50.*30.*30.*50.*images/train/01\.jpg.*maps/train/01\.png"),
+        ("range", r"maps/train/0\d\.png.*0.*1.*255, got 2"),
+        ("mode", r"maps/train/01\.png.*got.*mode RGB"),
+        ("map", r"maps/train/01\.png cannot be read"),
+        ("image", r"images/train/01\.jpg cannot be read"),
+        ("deep", r"images/train/01\.jpg cannot be read.*8.*got.*mode I"),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])
@@ -146,13 +146,13 @@ def test_a_look_at_the_beginning_of_files_finds_it_too(tmp_path, how):
 
 
 def test_a_folder_that_has_no_form_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"a folder with images/ and maps/, .* but .* has none of these"):
+    with pytest.raises(ValueError, match=r"images/ and maps/.*none"):
         opened(tmp_path)
     (tmp_path / "images" / "train").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"images must have train/ and test/ or val/, got train"):
+    with pytest.raises(ValueError, match=r"images.*train/.*test/.*val/.*got train"):
         opened(tmp_path)
     (tmp_path / "images" / "test").mkdir()
-    with pytest.raises(ValueError, match=r"images/train must have images, but there are none"):
+    with pytest.raises(ValueError, match=r"images/train.*none"):
         opened(tmp_path)
 
 
@@ -247,7 +247,7 @@ def test_whole_images_come_alone_with_their_maps_as_they_are(ramps):
     data = opened(ramps / "columns", view=RANDOM, validation=0.0)
     batches = list(data.batches("test", [torch.tensor([i]) for i in range(4)]))
     assert [tuple(batch.images.shape[2:]) for batch in batches] == [(24, 32), (32, 24), (24, 32), (16, 48)]
-    with pytest.raises(ValueError, match=r"images of 'test' differ in size and come one in a batch, got \[2\]"):
+    with pytest.raises(ValueError, match=r"'test'.*size.*batch, got \[2\]"):
         data.batches("test", [torch.arange(2)])
     for i, batch in enumerate(batches):
         assert np.array_equal(batch.labels[0], array(data.pairs["test"][i].map))

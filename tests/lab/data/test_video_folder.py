@@ -183,16 +183,16 @@ def test_all_frames_are_cut_alike(films):
 def test_files_that_break_are_named(films):
     path = films / "train" / "rises" / "1.mkv"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"rises/1\.mkv cannot be read as a video: "):
+    with pytest.raises(ValueError, match=r"rises/1\.mkv cannot be read"):
         passed(opened(films))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"rises/1\.mkv cannot be read as a video: "):
+    with pytest.raises(ValueError, match=r"rises/1\.mkv cannot be read"):
         passed(opened(films))
     path.unlink()
     assert opened(films).counts["train"] == 5
     for left in (films / "train" / "rises").iterdir():
         left.unlink()
-    with pytest.raises(ValueError, match=r"films/train must have a folder of videos for each class: .* rises"):
+    with pytest.raises(ValueError, match=r"films/train.*each class.* rises"):
         opened(films)
 
 
@@ -204,7 +204,7 @@ def test_a_torn_video_is_named(tmp_path):
     write(path, grey, "mpeg4", "yuv420p", {"movflags": "+faststart"})
     assert len(read_clip(str(path), lambda count: range(count))) == 20
     path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(ValueError, match=r"it breaks off: it should have 20 frames, got 1\d"):
+    with pytest.raises(ValueError, match=r"20 frames, got 1\d"):
         read_clip(str(path), lambda count: [0])
 
 
@@ -286,7 +286,7 @@ def test_sound_alone_is_no_video(tmp_path):
 
 @NEEDED
 def test_clips_have_three_sides(films):
-    with pytest.raises(ValueError, match=r"size must be one number or 3, got \(6, 10\)"):
+    with pytest.raises(ValueError, match=r"size.*3, got \(6, 10\)"):
         opened(films, size=(6, 10))
 
 
@@ -295,7 +295,7 @@ def test_without_a_reader_it_is_said_what_to_install(tmp_path, monkeypatch):
         (tmp_path / part / "one").mkdir(parents=True)
         (tmp_path / part / "one" / "a.mp4").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ValueError, match=r"videos are read by PyAV: pip install 'ropewalk\[video\]'"):
+    with pytest.raises(ValueError, match=r"PyAV.*'ropewalk\[video\]'"):
         open_dataset(tmp_path)
 
 

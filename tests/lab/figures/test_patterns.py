@@ -192,10 +192,10 @@ def test_layers_look_different():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"groups": 0}, "groups must be a positive integer, got 0"),
-        ({"heads": 0}, "heads must be a positive integer, got 0"),
-        ({"encoding": {}}, "at least one encoding, got none"),
-        ({"size": (3, 0)}, "size must be a positive integer, got 0"),
+        ({"groups": 0}, r"groups.*got 0"),
+        ({"heads": 0}, r"heads.*got 0"),
+        ({"encoding": {}}, "at least one encoding"),
+        ({"size": (3, 0)}, r"size.*got 0"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(options, reason):

@@ -112,11 +112,11 @@ def test_a_chain_with_triplets_has_paths():
 def test_others_are_refused_in_words(other):
     assert "sphere" not in applicable(other)
     assert type(other) is not rw.Spherical or isinstance(other(other.grid(1)), Sphere)
-    with pytest.raises(ValueError, match=r"triplets that turn along 2 or 3 axes, got \w+\("):
+    with pytest.raises(ValueError, match=r"2.*3 axes, got \w+\("):
         draw_sphere_paths(other)
 
 
 @pytest.mark.parametrize("options", [{"triplets": [4]}, {"triplets": [-1]}, {"head": 1}])
 def test_triplets_and_heads_that_are_none_are_refused(options):
-    with pytest.raises(ValueError, match=r"(triplets|head) must be from 0 to \d, got"):
+    with pytest.raises(ValueError, match=r"(triplets|head).*0.*\d"):
         draw_sphere_paths(encoding(), **options)

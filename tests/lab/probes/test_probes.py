@@ -534,7 +534,7 @@ def test_without_a_validation_set_only_what_looks_at_no_images_is_probed(copied,
         assert "validation set of digits must have images to look at, but it is empty" in words[name]
     assert {each["step"] for each in found["reached"]} == {None}
     assert found["cost"]
-    with pytest.raises(ValueError, match="must have images to look at"):
+    with pytest.raises(ValueError, match="must have images"):
         measure_attention_weights(copied, [0], device="cpu")
 
 
@@ -617,15 +617,15 @@ def test_a_damaged_file_is_reported_and_left(copied, text, words):
 
 
 def test_names_that_no_probe_has_are_refused(copied):
-    with pytest.raises(ValueError, match=r"no probe is named 'ofset' \(did you mean 'offset'\?\); there are resolution, "):
+    with pytest.raises(ValueError, match=r"'ofset' \(did you mean 'offset'\?\)"):
         probe_run(copied, ["reached", "ofset"])
     assert not (copied.path / "probes.json").exists()
 
 
 def test_a_run_that_is_not_done_is_refused(copied):
     (copied.path / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"only a run that is done is probed.* has no result.json"):
+    with pytest.raises(ValueError, match=r"no result\.json"):
         probe_run(copied)
     (copied.path / "checkpoint.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"must have a checkpoint.safetensors, but there is none"):
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors.*none"):
         load_image_model(copied)

@@ -192,7 +192,7 @@ def test_a_run_is_probed_for_what_there_is_of_text(runs):
     (cost,) = found["cost"]
     assert cost["bytes_per_second"] > 0 < cost["without_encoding"]
     assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
-    with pytest.raises(ValueError, match=r"no probe is named 'resolution'; there are positions, passkey, cost"):
+    with pytest.raises(ValueError, match=r"'resolution'.*positions"):
         probe_run(runs["rope"], ["resolution"])
 
 

@@ -176,7 +176,7 @@ def test_lines_of_other_runs_stay(tmp_path):
         ("axial", 6, 0.5),
     ]
     path.write_text(json.dumps(one) + "\n{")
-    with pytest.raises(ValueError, match=r"line 2 of .*main\.jsonl must be JSON"):
+    with pytest.raises(ValueError, match=r"2.*main\.jsonl.*JSON"):
         load_result_lines(path)
 
 

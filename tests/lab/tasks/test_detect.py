@@ -132,7 +132,7 @@ def test_what_is_not_dropped_for_a_while_is_dropped_again():
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
     monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_detections", lambda shown: 1 / 0)
-    with pytest.warns(UserWarning, match=r"the result is kept, but predictions.png could not be drawn: division by zero"):
+    with pytest.warns(UserWarning, match=r"predictions\.png.*division by zero"):
         run = train_run(replace(settings(street), epochs=1, task="detect"), tmp_path)
     assert "test_box_ap" in run.result()
     assert "test_mask_ap" not in run.result()
@@ -169,14 +169,14 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"size": None}, "needs a size of rows and columns"),
+        ({"size": None}, "size of rows and columns"),
         ({"size": (32, 36)}, "multiples of the patch 8"),
         ({"patch": 2}, "multiple of 4, got 2"),
         ({"mixup": 0.5}, "mixup is of classes"),
-        ({"augment": ("flip", "jitter")}, "augment takes flip, crop for masks, got jitter"),
+        ({"augment": ("flip", "jitter")}, r"augment.*flip, crop.*masks.*got jitter"),
         ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
-        ({"batch": 8}, "a batch must be no larger than the data"),
-        ({"data": "digits"}, "needs data in a folder .* as the recipes penn-fudan .* take, got 'digits'"),
+        ({"batch": 8}, r"batch.*larger than the data"),
+        ({"data": "digits"}, r"penn-fudan.*got 'digits'"),
         ({"data": "digits", "size": None, "smoothing": 0.1}, "needs data in a folder"),
         ({"encoding": "rope", "options": {"axes": 1}}, "rope"),
     ],
@@ -191,7 +191,7 @@ def test_what_cannot_be_trained_is_refused_before(street, tmp_path, given, words
 def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
     config = replace(settings(street), task="detect")
-    with pytest.raises(CommandError, match=r"judged by pycocotools: pip install 'ropewalk\[dense\]'"):
+    with pytest.raises(CommandError, match=r"'ropewalk\[dense\]'"):
         check_comparison(plan_comparison(["none"], config, tmp_path, seeds=[0], baseline="none"))
     with pytest.raises(ValueError, match="judged by pycocotools"):
         build_task(config, "cpu")
@@ -200,10 +200,10 @@ def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (lambda path: path.unlink(), r"val2017/000102.png cannot be read as an image"),
-        (lambda path: path.write_bytes(b"no image"), r"val2017/000102.png cannot be read as an image"),
-        (lambda path: Image.new("RGB", (40, 56)).save(path), r"000102.png must be of 40 × 56 pixels, .*, got 56 × 40"),
-        (lambda path: Image.new("I;16", (56, 40)).save(path), r"000102.png cannot be read as an image: .*got the mode I"),
+        (lambda path: path.unlink(), r"val2017/000102.png cannot be read"),
+        (lambda path: path.write_bytes(b"no image"), r"val2017/000102.png cannot be read"),
+        (lambda path: Image.new("RGB", (40, 56)).save(path), r"000102.png.*40.*56.*got 56.*40"),
+        (lambda path: Image.new("I;16", (56, 40)).save(path), r"000102.png cannot be read.*I"),
     ],
 )
 def test_a_test_image_that_is_not_what_is_said_is_found_before_training(tmp_path, how, words):
@@ -222,9 +222,7 @@ def test_an_outline_of_another_size_is_found_before_training(tmp_path):
     things = {"train": [entry(1, i, (5, 5, 20, 20)) for i in range(1, 9)]}
     things["val"] = [entry(20, 101, (5, 5, 20, 20), segmentation={"counts": [7, 8], "size": [3, 5]})]
     config = replace(settings(paint_coco(tmp_path / "data", things)), validation=0.2)
-    with pytest.raises(
-        CommandError, match=r"the outline of annotation 20 in .*000101.png must be of 40 × 56 pixels.*got 3 × 5"
-    ):
+    with pytest.raises(CommandError, match=r"20.*000101.png.*40.*56.*3.*5"):
         check_comparison(plan_comparison(["none"], config, tmp_path / "runs", seeds=[0], baseline="none"))
     check_comparison(
         plan_comparison(["none"], replace(config, task="detect"), tmp_path / "runs", seeds=[0], baseline="none")
@@ -234,7 +232,7 @@ def test_an_outline_of_another_size_is_found_before_training(tmp_path):
 def test_a_mask_of_a_pedestrian_of_another_size_is_found_before_training(tmp_path):
     folder = paint_pedestrians(tmp_path / "street")
     Image.new("L", (3, 5), 1).save(folder / "PedMasks" / "Ped00001_mask.png")
-    with pytest.raises(CommandError, match=r"must have one size, got 36 × 48 and 3 × 5 pixels of .*Ped00001.png"):
+    with pytest.raises(CommandError, match=r"size, got 36.*48.*3.*5.*Ped00001.png"):
         check_comparison(plan_comparison(["none"], settings(folder), tmp_path / "runs", seeds=[0], baseline="none"))
 
 
@@ -366,12 +364,12 @@ def test_a_run_goes_on_from_one_that_finds_classes_and_from_one_that_finds_boxes
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"width": 48}, "width must be that of .*: 24, got 48"),
-        ({"heads": 1}, "heads must be that of .*: 2, got 1"),
-        ({"patch": 16, "size": (32, 48)}, "patch must be that of .*: 8, got 16"),
-        ({"pool": "class"}, "pool must be that of .*: mean, got class"),
-        ({"span": 5.0}, "span of mixed must be that of .*: None, got 5.0"),
-        ({"options": {"learned": False}}, "options of mixed must be that of"),
+        ({"width": 48}, r"width.*24, got 48"),
+        ({"heads": 1}, r"heads.*2, got 1"),
+        ({"patch": 16, "size": (32, 48)}, r"patch.*8, got 16"),
+        ({"pool": "class"}, r"pool.*mean, got class"),
+        ({"span": 5.0}, r"span.*mixed.*None, got 5.0"),
+        ({"options": {"learned": False}}, "options of mixed"),
     ],
 )
 def test_another_model_is_not_begun_with(classes, street, given, words, tmp_path):
@@ -401,12 +399,12 @@ def test_probes_of_boxes_are_cost_and_how_soon_it_was_how_good(done):
         assert row["value"] == row["share"] * seen[-1]
         assert row["step"] == next(3 * (i + 1) for i, value in enumerate(seen) if value >= row["value"])
     assert [row["share"] for row in found["reached"]] == [0.5, 0.8, 0.9]
-    with pytest.raises(ValueError, match=r"offset is a probe of .* the task masks, which have reached, cost"):
+    with pytest.raises(ValueError, match=r"offset.*masks.*reached, cost"):
         probe_run(done[1], ["offset"])
 
 
 def test_other_readers_of_runs_say_what_they_wanted(done):
-    with pytest.raises(ValueError, match=r"a run that finds classes of images was wanted, and the task of .* is masks"):
+    with pytest.raises(ValueError, match=r"classes of images.*masks"):
         load_image_model(done[1])
     encoding, _, seed = load_run_encoding(str(done[1].path))
     weights = done[1].judged()[0]

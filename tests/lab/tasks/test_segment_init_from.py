@@ -155,10 +155,10 @@ def test_a_comparison_that_begins_with_it_is_not_refused(boxes, classes, tmp_pat
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"width": 48}, "width must be that of .*: 24, got 48"),
-        ({"depth": 1}, "depth must be that of .*: 2, got 1"),
-        ({"span": 5.0}, "span of mixed must be that of .*: None, got 5.0"),
-        ({"options": {"scale": 2.0}}, "options of mixed must be that of"),
+        ({"width": 48}, r"width.*24, got 48"),
+        ({"depth": 1}, r"depth.*2, got 1"),
+        ({"span": 5.0}, r"span.*mixed.*None, got 5.0"),
+        ({"options": {"scale": 2.0}}, "options of mixed"),
     ],
 )
 def test_another_model_is_not_begun_with(boxes, classes, given, words):
@@ -168,5 +168,5 @@ def test_another_model_is_not_begun_with(boxes, classes, given, words):
 
 def test_images_of_one_channel_are_not_gone_on_from(boxes, classes):
     first = classes("mixed", data="digits", size=(16, 24), batch=64)
-    with pytest.raises(ValueError, match=r"images of three channels, and .* has 1 channels of 16 × 24"):
+    with pytest.raises(ValueError, match=r"three channels.*1 channels? of 16 × 24"):
         build_task(settings(boxes, first), "cpu")

@@ -94,13 +94,13 @@ def test_runs_were_probed_for_what_there_is(compared):
 
 def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
     run = runs_of(compared)[0]
-    with pytest.raises(ValueError, match=r"resolution is a probe of .* the task segment, which have reached, cost"):
+    with pytest.raises(ValueError, match=r"resolution.*segment.*reached, cost"):
         probe_run(run, ["resolution"])
-    with pytest.raises(ValueError, match=r"no probe is named 'resolutions'.*there are reached, cost"):
+    with pytest.raises(ValueError, match=r"'resolutions'.*reached, cost"):
         probe_run(run, ["resolutions"])
-    with pytest.raises(ValueError, match=r"attention patterns are of runs without a task, and .* has the task segment"):
+    with pytest.raises(ValueError, match=r"attention patterns.*segment"):
         measure_attention_weights(run, [0])
-    with pytest.raises(ValueError, match=r"only a run that finds one class is folded to a file; .* has the task segment"):
+    with pytest.raises(ValueError, match=r"one class.*segment"):
         fold_run(run)
     assert cli.main(["evaluate", str(run.path), "--probes", "shuffle"]) != 0
     assert "shuffle is a probe of runs that find one class" in capsys.readouterr().err

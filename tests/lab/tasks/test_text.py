@@ -119,13 +119,13 @@ def test_shares_of_processes_make_the_batch_of_one(books):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"data": "nowhere"}, "text must be a file, or a folder with train.txt and val.txt, but there is none at nowhere"),
-        ({"batch": 4096}, "a batch of 4096 windows of 24 bytes is more than there is to train on"),
-        ({"length": 2000, "batch": 2}, "the validation text must have more than 2000 bytes"),
-        ({"dropout": 0.1}, r"dropout is of images: for text it must be 0\.0, got 0\.1"),
-        ({"augment": ("flip",)}, "augment is of images: for text it must be empty, got flip"),
-        ({"kv_heads": 3}, "heads must divide width and kv_heads divide heads, got 24, 2 and 3"),
-        ({"length": 0}, "length must be none, or 1 or more, got 0"),
+        ({"data": "nowhere"}, r"train\.txt.*val\.txt.*nowhere"),
+        ({"batch": 4096}, r"batch.*4096.*24"),
+        ({"length": 2000, "batch": 2}, r"validation.*2000"),
+        ({"dropout": 0.1}, r"dropout.*0\.0, got 0\.1"),
+        ({"augment": ("flip",)}, r"augment.*images.*got flip"),
+        ({"kv_heads": 3}, r"heads.*width.*kv_heads.*heads, got 24, 2.*3"),
+        ({"length": 0}, r"length.*1.*got 0"),
     ],
 )
 def test_what_cannot_be_read_is_refused_before_anything_is_trained(books, tmp_path, settings, words):
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_trained(books, tmp_pa
 
 
 def test_a_folder_without_texts_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"must have train\.txt and val\.txt, but .* has no train\.txt and no val\.txt"):
+    with pytest.raises(ValueError, match=r"no train\.txt and no val\.txt"):
         TextData(tmp_path)
 
 
@@ -236,7 +236,7 @@ def test_what_it_learned_can_be_looked_at_and_images_are_not_looked_for(whole):
     encoding, path, seed = load_run_encoding(str(whole.path))
     assert (encoding.name, encoding.size, seed) == ("rope", (LENGTH,), 0)
     assert path == str(whole.path / "checkpoint.safetensors")
-    with pytest.raises(ValueError, match=r"a run on images was wanted, and .* is one on text"):
+    with pytest.raises(ValueError, match=r"run on images.*text"):
         load_image_model(whole)
 
 
@@ -264,14 +264,14 @@ def test_settings_of_text_are_refused_for_images():
 
 
 def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
-    with pytest.raises(CommandError, match=r"is no run: a run has a config\.json"):
+    with pytest.raises(CommandError, match=r"no run.*config\.json"):
         compare_encodings(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
     with pytest.raises(ValueError, match=rf"the weights of {whole.path} do not fit these settings"):
         train_run(small(books, start=str(whole.path), depth=1), tmp_path)
     begun = RunFolder(tmp_path / "begun", small(books, seed=5))
     begun.acquire({})
     begun.release()
-    with pytest.raises(CommandError, match=r"from one that is done alone, and .* has no result\.json"):
+    with pytest.raises(CommandError, match=r"no result\.json"):
         compare_encodings(["rope"], small(books, start=str(begun.path)), tmp_path / "runs", seeds=[0])
 
 
@@ -288,7 +288,7 @@ def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train_run(config, tmp_path, watch=stop)
     (folder / "train.txt").write_bytes((books / "train.txt").read_bytes()[::-1])
-    with pytest.raises(DamagedFileError, match="begun with other data under this name"):
+    with pytest.raises(DamagedFileError, match="other data"):
         train_run(config, tmp_path)
 
 

@@ -86,14 +86,14 @@ def test_each_sees_every_axis(name, axis):
 @pytest.mark.parametrize(
     ("name", "heads", "words"),
     [
-        ("axial", 12, "axial needs 2 channels an axis, head_dim of 6 or more, got 4"),
-        ("uniform", 12, "uniform needs 2 channels an axis, head_dim of 6 or more, got 4"),
-        ("mrope", 12, "mrope needs a pair of channels for each of 3 axes, got head_dim=4"),
-        ("comrope-ap", 3, "comrope-ap needs a block of 8 channels an axis, head_dim of 24 or more, got 16"),
-        ("comrope-ld", 8, "block must be from 2 to head_dim=6, got 8"),
-        ("liere", 8, "block must be from 2 to head_dim=6, got 8"),
-        ("spherical", 24, "spherical needs a triplet of channels, got head_dim=2"),
-        ("rope", 4, "rope takes one axis, got axes=3"),
+        ("axial", 12, r"axial.*2.*head_dim.*6.*got 4"),
+        ("uniform", 12, r"uniform.*2.*head_dim.*6.*got 4"),
+        ("mrope", 12, r"mrope.*3 axes, got head_dim=4"),
+        ("comrope-ap", 3, r"comrope-ap.*block.*8.*head_dim.*24.*got 16"),
+        ("comrope-ld", 8, r"block.*2.*head_dim=6, got 8"),
+        ("liere", 8, r"block.*2.*head_dim=6, got 8"),
+        ("spherical", 24, r"spherical.*got head_dim=2"),
+        ("rope", 4, r"rope.*got axes=3"),
     ],
 )
 def test_widths_and_axes_that_do_not_fit_are_refused_in_words(name, heads, words, solid, tmp_path):
@@ -165,7 +165,7 @@ def test_modelnet10_stands_on_its_last_axis_and_is_halved_by_shares(tmp_path):
     assert max(map(abs, off[:2])) < 1, "along the other axes tables are the same both ways"
     half = open_dataset(path, size=15)
     assert half.size == (15, 15, 15)
-    with pytest.warns(UserWarning, match="72 of 908 test images are in the training set"):
+    with pytest.warns(UserWarning, match=r"72 of 908 test images.*training set"):
         (batch,) = half.batches("test", [torch.arange(908)])
     share = images.reshape(908, 15, 2, 15, 2, 15, 2).mean((2, 4, 6)) * 255
     assert np.abs(batch.images[:, 0].numpy() - share).max() <= 0.501

@@ -116,7 +116,7 @@ def test_levels_of_a_pyramid_cover_the_image_whatever_its_grid():
     assert FeaturePyramid(512).channels == 256
     assert [level.shape[2:] for level in pyramid(torch.randn(1, 24, 1, 1))] == [(4, 4), (2, 2), (1, 1), (1, 1)]
     assert pyramid_strides(16) == (4, 8, 16, 32)
-    with pytest.raises(ValueError, match="patch must be a multiple of 4, got 6"):
+    with pytest.raises(ValueError, match=r"patch.*4, got 6"):
         pyramid_strides(6)
 
 
