@@ -357,7 +357,7 @@ def test_grid_compiles_with_sizes_unknown_from_the_start():
         (lambda: places.grid((3, 5)), r"sizes.*got \(3, 5\)"),
         (lambda: places.grid(3.0, 5), r"sizes.*got 3\.0"),
         (lambda: places.grid(True, 5), r"sizes.*got True"),
-        (lambda: places.grid(3, 5, coordinates="pixels"), r"'index', 'centre', .*'area', got 'pixels'"),
+        (lambda: places.grid(3, 5, coordinates="pixels"), r"coordinates 'pixels'.*index, centre, .*area"),
         (lambda: places.grid(3, 5, resolution="crop"), r"'extrapolate'.*'rescale', got 'crop'"),
         (lambda: places.grid(3, 5, reference=(3,)), r"2 sizes, got \(3,\)"),
         (lambda: places.grid(3, 5, reference=(3, 0)), r"reference.*1, got 0"),

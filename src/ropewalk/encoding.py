@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ropewalk import positions as places
 from ropewalk.code import Code
+from ropewalk.validation import check_choice, describe_unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +95,7 @@ class Encoding(nn.Module, ABC):
     ) -> None:
         super().__init__()
         if unknown:
-            known = ", ".join(parameters_of(type(self)))
-            raise TypeError(f"{self.name} has no option {', '.join(unknown)}; it takes {known}")
+            raise TypeError(describe_unknown(f"option of {self.name}", unknown, parameters_of(type(self))))
         self.head_dim = positive("head_dim", head_dim)
         self.heads = positive("heads", heads)
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
@@ -307,10 +307,7 @@ def not_negative(name: str, value: float) -> float:
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """`value` if it is among the choices."""
-    choices = tuple(choices)
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
+    return check_choice(name, value, choices)
 
 
 def table_size(encoding: Encoding) -> tuple[int, ...]:

@@ -1,17 +1,23 @@
 """Encodings by name, and encodings made of several."""
 
-import difflib
+import importlib
+import inspect
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from torch import Tensor, nn
 
 from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
+from ropewalk.validation import check_choice
 
 ALIASES = {"nope": "none"}
 COMMON = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
+
+EncodingClass = TypeVar("EncodingClass", bound=type[Encoding])
 
 
 def names() -> list[str]:
@@ -19,26 +25,87 @@ def names() -> list[str]:
     return sorted(REGISTRY)
 
 
-def find(name: str) -> type[Encoding]:
-    """The class of a name; `-` and `_` are alike."""
+def find(name: str, *, load: bool = False) -> type[Encoding]:
+    """The class of a name, in which `-` and `_` are alike, or of "module:Class".
+
+    The module must have been imported already, so that a name read from a file runs no code; `load` imports it.
+    """
+    if ":" in name:
+        return _find_by_path(name, load)
     plain = name.lower().replace("_", "-")
     plain = ALIASES.get(plain, plain)
-    if plain == Chained.name:
-        return Chained
-    if plain not in REGISTRY:
-        close = difflib.get_close_matches(plain, REGISTRY, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no encoding is named {name!r}{hint}; there are {', '.join(names())}")
-    return REGISTRY[plain]
+    return Chained if plain == Chained.name else REGISTRY[check_choice("encoding", name, names(), key=plain)]
 
 
 def create(name: str, **options: Any) -> Encoding:
-    """Build an encoding by name: `create("rope", head_dim=128)`.
+    """Build an encoding by name: `create("rope", head_dim=128)`, or by "module:Class", which imports the module.
 
     Every encoding takes head_dim, heads=1, kv_heads=None, axes=None, layers=None, size=None, variant=None and
-    coordinates=None; its class has the rest. Unknown options are errors.
+    coordinates=None; its class has the rest. Unknown options are errors. For a name from a file that you do not trust,
+    use `from_config`, which imports nothing.
     """
-    return find(name)(**options)
+    return find(name, load=True)(**options)
+
+
+def from_config(config: Mapping[str, Any]) -> Encoding:
+    """Build an encoding from its `config()`. A class "module:Class" must have been imported before."""
+    options = dict(config)
+    return find(options.pop("name"))(**options)
+
+
+def register(kind: EncodingClass) -> EncodingClass:
+    """Add an encoding class to the names that `create` knows; usable as a class decorator.
+
+    Registering a class again, as when the cell of a notebook is run again, replaces it. A name that another class has is
+    refused.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Encoding)):
+        raise TypeError(f"register takes a subclass of ropewalk.Encoding, got {kind!r}")
+    name = getattr(kind, "name", None)
+    if not (isinstance(name, str) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
+        raise ValueError(f"{kind.__name__}.name must be lower-case letters and digits with hyphens between, got {name!r}")
+    if inspect.isabstract(kind):
+        raise TypeError(f"{kind.__name__} is abstract: it must define {', '.join(sorted(kind.__abstractmethods__))}")
+    taken = Chained if name == Chained.name else REGISTRY.get(ALIASES.get(name, name))
+    if taken is not None and _path_of(taken) != _path_of(kind):
+        raise ValueError(f"the name {name!r} is taken by {_path_of(taken)}: give {kind.__name__} another")
+    REGISTRY[name] = kind
+    return kind
+
+
+def canonical_name(name: str) -> str:
+    """The one spelling of a name of an encoding: that of its class, or "module:Class" where it was given so."""
+    kind = find(name)
+    built_in = kind.__module__.startswith("ropewalk.") and kind in REGISTRY.values()
+    return name if ":" in name and not built_in else kind.name
+
+
+def _path_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _find_by_path(path: str, load: bool) -> type[Encoding]:
+    """The class of "module:Class"."""
+    name, _, attribute = path.partition(":")
+    if load and name not in sys.modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise ValueError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if name not in sys.modules:
+        raise ValueError(
+            f"the encoding {path!r} is defined outside of ropewalk: import {name} first, or pass --import {name}"
+        )
+    found: Any = sys.modules[name]
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise ValueError(f"module {name} has no class {attribute!r}")
+    if not (isinstance(found, type) and issubclass(found, Encoding)):
+        raise ValueError(f"{path} must be a subclass of ropewalk.Encoding, got {found!r}")
+    if inspect.isabstract(found):
+        raise ValueError(f"{path} is abstract: it must define {', '.join(sorted(found.__abstractmethods__))}")
+    return found
 
 
 def chain(*encodings: Encoding) -> "Chained":
@@ -161,7 +228,7 @@ def _members(parts: Sequence[Encoding | Mapping[str, Any]], shape: dict[str, Any
     for part in parts:
         if not isinstance(part, Encoding | Mapping):
             raise TypeError(f"a part of a chain must be an encoding, or its name and options, got {part!r}")
-        made = part if isinstance(part, Encoding) else create(**{**shape, **part})
+        made = part if isinstance(part, Encoding) else from_config({**shape, **part})
         members += made._parts() if isinstance(made, Chained) else [made]
         shape = {"axes": members[0].axes, **shape}
     if len(members) < 2:

@@ -11,6 +11,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from ropewalk.validation import check_choice
+
 CONVENTIONS = {
     "index": "patch index from 0 (Heo et al., language models)",
     "centre": "patch centres (i + 0.5) / P in [0, 1] (ComRoPE)",
@@ -145,8 +147,7 @@ def grid(
     """
     if not sizes:
         raise ValueError("a grid needs at least one size, got none")
-    if coordinates not in CONVENTIONS:
-        raise ValueError(f"coordinates must be one of {', '.join(map(repr, CONVENTIONS))}, got {coordinates!r}")
+    check_choice("coordinates", coordinates, CONVENTIONS)
     if resolution not in ("extrapolate", "rescale"):
         raise ValueError(f"resolution must be 'extrapolate' or 'rescale', got {resolution!r}")
     if not dtype.is_floating_point:

@@ -1,9 +1,33 @@
-"""What entries of files must be, in words and as tests."""
+"""Checks of names and of entries of files, with the wording of their errors. Imports nothing of the rest."""
 
+import difflib
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
+
+
+def check_choice(
+    what: str, name: str, choices: Iterable[str], *, key: str | None = None, error: type[Exception] = ValueError
+) -> str:
+    """The name if it is one of the choices; else an error that suggests the nearest one.
+
+    `key` is the spelling that is looked up and returned, where that is not the one to show.
+    """
+    known, key = list(choices), name if key is None else key
+    if key in known:
+        return key
+    raise error(describe_unknown(what, [name], known, key=key))
+
+
+def describe_unknown(what: str, unknown: Iterable[str], choices: Iterable[str], *, key: str | None = None) -> str:
+    """Say which names are unknown, which near ones may have been meant, and which there are."""
+    names, known = list(unknown), list(choices)
+    near = [match for name in names for match in difflib.get_close_matches(str(name if key is None else key), known, n=1)]
+    shown = f"Unknown {what} {', '.join(map(repr, names))}"
+    if near:
+        return f"{shown}; did you mean {', '.join(map(repr, dict.fromkeys(near)))}? Expected one of {', '.join(known)}"
+    return f"{shown}; expected one of {', '.join(known) or 'none'}"
 
 
 class FieldRule(NamedTuple):

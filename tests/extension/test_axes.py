@@ -150,7 +150,7 @@ def test_no_rule_is_none():
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("dynamic", "'default', 'linear', 'ntk-aware', 'ntk-by-parts', 'yarn', got 'dynamic'"),
+        ("dynamic", "'dynamic'; expected one of default, linear, ntk-aware, ntk-by-parts, yarn"),
         ({"rope_type": "yarn", "factor": 2.0}, r"'yarn'.*beta_fast, beta_slow, growth.*got factor"),
         ({"rope_type": "yarn", "growth": "area"}, r"growth.*'tokens'.*'side', got 'area'"),
         ({"rope_type": "ntk-aware", "by": "pair"}, r"by.*'axis'.*'wave', got 'pair'"),

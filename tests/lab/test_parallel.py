@@ -43,7 +43,7 @@ def test_what_each_says_is_told():
     assert run_in_parallel(2, ["show", "[red]axle"], Console(file=out, width=500)) == [2, 2]
     told = out.getvalue().splitlines()
     assert {line[:3] for line in told} == {"1: ", "2: "}
-    assert sum("no encoding is named '[red]axle'" in line for line in told) == 2
+    assert sum("Unknown encoding '[red]axle'" in line for line in told) == 2
 
 
 def test_bytes_that_are_no_text_are_told_too(monkeypatch):

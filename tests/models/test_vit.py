@@ -267,8 +267,8 @@ def test_what_weight_decay_leaves_alone():
 
 
 WRONG = {
-    "unknown preset": ({"preset": "huge"}, r"preset.*'tiny', 'small', 'base', got 'huge'"),
-    "unknown pool": ({"pool": "max"}, r"pool.*'mean', 'class', got 'max'"),
+    "unknown preset": ({"preset": "huge"}, r"preset 'huge'.*tiny, small, base"),
+    "unknown pool": ({"pool": "max"}, r"pool 'max'.*mean, class"),
     "unknown encoding": ({"encoding": "axail"}, "did you mean 'axial'"),
     "patch that does not divide": ({"size": (225, 224)}, r"patch, got \(225, 224\).*\(16, 16\)"),
     "one axis": ({"size": (224,)}, r"got \(224,\)"),

@@ -10,6 +10,7 @@ from ropewalk.extension.image_rules import AxesByParts, AxesLinear, AxesNTK, Axe
 from ropewalk.extension.longrope import LongRoPE, YarnArticle
 from ropewalk.extension.rule import Rule, Specified
 from ropewalk.extension.scaling import DynamicNTK, Linear, NTKAware, Proportional
+from ropewalk.validation import check_choice, describe_unknown
 
 Spec = Mapping[str, Any]
 Kind = TypeVar("Kind", bound=Specified)
@@ -49,7 +50,7 @@ def _read(spec: Any, rules: Mapping[str, type[Kind]], noun: str) -> Kind | None:
         _refuse_unknown("default", given, ())
         return None
     if name not in rules:
-        raise ValueError(f"rope_type must be one of {', '.join(map(repr, ['default', *rules]))}, got {name!r}")
+        raise ValueError(describe_unknown("rope_type", [name], ["default", *rules]))
     return _made(rules[name], given)
 
 
@@ -75,8 +76,8 @@ def options(
     framework                         Read it as "transformers", "vllm" or "mlx" does, faults included, among them that keys
                                       that they do not know are passed over; None reads what it says.
     """
-    if framework is not None and framework not in FRAMEWORKS:
-        raise ValueError(f"framework must be one of {', '.join(map(repr, FRAMEWORKS))}, got {framework!r}")
+    if framework is not None:
+        check_choice("framework", framework, FRAMEWORKS)
     chosen, nested = _of_layer(parameters or {}, layer_type)
     chosen = {key: value for key, value in chosen.items() if value is not None}
     chosen["rope_type"] = _type_of(chosen)
@@ -146,7 +147,7 @@ def _of_layer(parameters: Spec, layer_type: str | None) -> tuple[dict[str, Any],
     if not nested:
         return dict(parameters), False
     if layer_type is None or layer_type not in parameters:
-        raise ValueError(f"layer_type must be one of {', '.join(map(repr, parameters))}, got {layer_type!r}")
+        raise ValueError(describe_unknown("layer_type", [str(layer_type)], parameters))
     if parameters[layer_type] is None:
         raise ValueError(f"layers of type {layer_type!r} have no rotary embedding in this config")
     return dict(parameters[layer_type]), True

@@ -6,7 +6,6 @@ Options of a shape (heads, layers, size and the like) come from the model and th
 refused. A label is the shortest spelling of what was said, and says the same when it is read again.
 """
 
-import difflib
 import importlib
 import inspect
 import json
@@ -22,6 +21,7 @@ from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError, translate_value_errors
 from ropewalk.lab.inspect.encoding_facts import create_sample_encoding
+from ropewalk.validation import describe_unknown
 
 LITERAL_VALUES = {"true": True, "false": False, "null": None, "none": None}
 
@@ -146,9 +146,7 @@ def _check_option(name: str, key: str, free: list[str]) -> None:
     if key in SHAPE_OPTIONS:
         raise CommandError(f"{key} is the same for all encodings: it comes from the model and the data, got it for {name}")
     if key not in free:
-        close = difflib.get_close_matches(key, free, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise CommandError(f"{name} has no option {key!r}{hint}; it takes {', '.join(free)}")
+        raise CommandError(describe_unknown(f"option of {name}", [key], free))
 
 
 def _normalize_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,8 @@ import torch
 from accelerate import PartialState, tracking
 from accelerate.utils import parse_flag_from_env
 
-from ropewalk.lab.errors import CommandError, check_choice
+from ropewalk.lab.errors import CommandError
+from ropewalk.validation import check_choice
 
 VERSIONED_PACKAGES = ("triton", "ropewalk", "timm", "transformers", "liger-kernel", "flash-attn")
 
@@ -60,7 +61,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that are not there. Accelerate would leave them out and say nothing."""
     there = {str(each) for each in tracking.get_available_trackers()}
     for name in names:
-        check_choice("tracker", name, tracking.LOGGER_TYPE_TO_CLASS)
+        check_choice("tracker", name, tracking.LOGGER_TYPE_TO_CLASS, error=CommandError)
         if name not in there:
             raise CommandError(f"the tracker {name} is not installed: pip install {name.replace('_', '-')}")
 

@@ -1,32 +1,24 @@
-import difflib
-from collections.abc import Collection, Iterator
+"""Errors of the lab, and their translation for the command line, which prints a `CommandError` in one line."""
+
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class CommandError(Exception):
-    """What was asked for cannot be done; the message says what was wanted and what came."""
+    """A command that cannot be carried out as given; the message says what was expected and what came."""
 
     code = 2
 
 
 class CommandFailedError(CommandError):
-    """What was asked for was begun, and came to nothing."""
+    """A command that was started and failed."""
 
     code = 1
 
 
-def check_choice(what: str, name: str, there: Collection[str]) -> str:
-    """A name that is there; one that is not is refused, with the nearest that is."""
-    if name in there:
-        return name
-    close = difflib.get_close_matches(name, there, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise CommandError(f"no {what} is named {name!r}{hint}; there are {', '.join(there)}")
-
-
 @contextmanager
 def translate_value_errors() -> Iterator[None]:
-    """What an encoding refuses, the command line refuses."""
+    """Turn the ValueError and TypeError of invalid arguments into a CommandError."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -34,12 +26,12 @@ def translate_value_errors() -> Iterator[None]:
 
 
 class DamagedFileError(RuntimeError):
-    """A file of a run that cannot be trusted."""
+    """A file of a run that is damaged or was written by something else."""
 
 
 class RunBusyError(RuntimeError):
-    """A run that another process writes."""
+    """A run that another process is writing."""
 
 
 class NonFiniteLossError(RuntimeError):
-    """A loss that is no number."""
+    """A loss that is NaN or infinite."""

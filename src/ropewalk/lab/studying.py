@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.lab.encoding_spec import parse_options
-from ropewalk.lab.errors import CommandError, check_choice, translate_value_errors
+from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.validation import check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ def parse_settings(recipe: str, words: Sequence[str]) -> "Config":
     from ropewalk.lab.config import Config
     from ropewalk.lab.recipes import RECIPES
 
-    base = RECIPES[check_choice("recipe", recipe, RECIPES)].document()
+    base = RECIPES[check_choice("recipe", recipe, RECIPES, error=CommandError)].document()
     with translate_value_errors():
         return Config.of(base | _replace_settings(base, words))
 
@@ -35,7 +36,7 @@ def _replace_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str
     for name in given:
         if name in PER_RUN_FIELDS:
             raise CommandError(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
-        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS])
+        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS], error=CommandError)
     if isinstance(said := given.get("augment"), str):
         given["augment"] = [said] if said else []
     if type(side := given.get("size")) is int:
@@ -66,7 +67,7 @@ def execute_study(
     from ropewalk.lab.studies import ALL_STUDIES
     from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
 
-    chosen = ALL_STUDIES[check_choice("study", name, ALL_STUDIES)]
+    chosen = ALL_STUDIES[check_choice("study", name, ALL_STUDIES, error=CommandError)]
     if encodings:
         raise CommandError(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
     _check_process_count(count)

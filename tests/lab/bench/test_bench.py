@@ -736,9 +736,15 @@ def test_an_interrupted_run_says_what_it_has(capsys, suite, tmp_path, done):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["opps"], "no suite is named opps; there are ops, lengths, steps, cpu"),
-        (["ops", "--modes", "eger"], "no mode is named eger; there are eager, captured, compiled, compiled and captured"),
-        (["ops", "--names", "rotat"], "no row is named rotat; there are plain copy, rotate, sphere, turn"),
+        (["opps"], "Unknown suite 'opps'; did you mean 'ops'? Expected one of ops, lengths, steps, cpu"),
+        (
+            ["ops", "--modes", "eger"],
+            "Unknown mode 'eger'; did you mean 'eager'? Expected one of eager, captured, compiled, compiled and captured",
+        ),
+        (
+            ["ops", "--names", "rotat"],
+            "Unknown row 'rotat'; did you mean 'rotate'? Expected one of plain copy, rotate, sphere, turn",
+        ),
         (["ops", "--out", "a.txt"], "--out must be a file that ends in .json, got a.txt"),
         (["lengths", "--names", "plain op", "--out", "file/a.json"], "file/a.json cannot be written: "),
     ],

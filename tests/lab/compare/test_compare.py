@@ -557,7 +557,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tmp_path,
         ({"batch": 4096}, r"batch.*got.*batch.*4096.*38."),
         ({"validation": 0.0}, r"validation set.*digits.*validation.*0\.0"),
         ({"batch": 63}, r"batch.*2"),
-        ({"data": "digit"}, r"'digit' .did you mean 'digits'"),
+        ({"data": "digit"}, r"'digit'; did you mean 'digits'"),
         ({"augment": ("flipp",)}, "flip"),
         (
             {"span": 4.0, "encoding": "mixed"},

@@ -183,7 +183,7 @@ def test_lines_of_other_runs_stay(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--part", "mani"], "no part is named 'mani' (did you mean 'main'?)"),
+        (["--part", "mani"], "Unknown part 'mani'; did you mean 'main'?"),
         (["--part", "main", "--only", "sphericle"], "did you mean 'spherical'?"),
         (["--part", "main", "--seed", "-1"], "seeds must be 0 or more, got -1"),
         (["mixed"], "a study has its encodings: choose among them by --only, got mixed"),
@@ -208,7 +208,7 @@ def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path):
 
 
 def test_names_are_found_again():
-    with pytest.raises(CommandError, match="no part is named"):
+    with pytest.raises(CommandError, match="Unknown part"):
         STUDY.chosen(["nothing"])
     assert STUDY.chosen() == list(STUDY.parts)
 

@@ -74,7 +74,7 @@ def _checked(encoding: Any, options: dict[str, Any], host: Host) -> Encoding:
 
 
 def _named(name: str, options: dict[str, Any], host: Host) -> Encoding:
-    width = {"width": host.width} if "width" in parameters_of(find(name)) else {}
+    width = {"width": host.width} if "width" in parameters_of(find(name, load=True)) else {}
     return create(name, **{**host.shape, **width, **options})
 
 

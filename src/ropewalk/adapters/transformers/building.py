@@ -48,7 +48,8 @@ def one(host: Host, asked: Asked, config: Any, options: dict[str, Any], kind: st
     else:
         said = {"name": asked} if isinstance(asked, str) else asked
         name, own = said["name"], {key: value for key, value in said.items() if key != FOLDED}
-        made = create(**{**defaults(host, name), **own, **options})
+        chosen = find(name, load=isinstance(asked, str))  # a name that the model's config says imports nothing
+        made = chosen(**{key: value for key, value in {**defaults(host, name), **own, **options}.items() if key != "name"})
     check(host, made)
     return made
 

@@ -3,7 +3,6 @@
 A recipe: which operations, with which options. They act in the order of `OPERATIONS`, then mixup or cutmix.
 """
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -25,6 +24,7 @@ from ropewalk.lab.augment.mixing import MIX_DRAWS, mix_pairs
 from ropewalk.lab.augment.rand_augment import MAGNITUDE_LEVELS, apply_rand_augment
 from ropewalk.lab.hash_random import draw_uniform
 from ropewalk.positions import readable
+from ropewalk.validation import check_choice
 
 AUGMENT_OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
 """In the order in which they act."""
@@ -45,12 +45,7 @@ def resolve_operations(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _resolve_operation(name: str) -> str:
-    plain = name.lower().replace("_", "-")
-    if plain not in AUGMENT_OPERATIONS:
-        close = difflib.get_close_matches(plain, AUGMENT_OPERATIONS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no operation is named {name!r}{hint}; there are {', '.join(AUGMENT_OPERATIONS)}")
-    return plain
+    return check_choice("augmentation", name, AUGMENT_OPERATIONS, key=name.lower().replace("_", "-"))
 
 
 def check_nonnegative_int(name: str, value: int) -> int:

@@ -19,6 +19,7 @@ from ropewalk.lab.bench.steps import STEP_MODES, get_step_settings, list_step_jo
 from ropewalk.lab.bench.timing import BenchJob, BenchRow, select_bench_jobs
 from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.lab.errors import CommandError
+from ropewalk.validation import describe_unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,11 +177,11 @@ def _plan_checked_jobs(suites: Sequence[str], path: Path, names: Collection[str]
         raise CommandError(f"--out must be a file that ends in .json, got {path}")
     for kind, asked, known in (("suite", suites, tuple(BENCH_SUITES)), ("mode", modes, STEP_MODES)):
         if unknown := [word for word in asked if word not in known]:
-            raise CommandError(f"no {kind} is named {', '.join(unknown)}; there are {', '.join(known)}")
+            raise CommandError(describe_unknown(kind, unknown, known))
     every = plan_bench_jobs(suites)
     if unknown := [name for name in names if not any(job.matches_names([name]) for job in every)]:
         known = tuple(dict.fromkeys(job.labels["name"].partition(",")[0] for job in every))
-        raise CommandError(f"no row is named {', '.join(unknown)}; there are {', '.join(known)}")
+        raise CommandError(describe_unknown("row", unknown, known))
     return plan_bench_jobs(suites, names, modes)
 
 

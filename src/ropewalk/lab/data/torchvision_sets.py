@@ -5,7 +5,6 @@ and `fashion-mnist` are torchvision's and must have been downloaded. CIFAR's fil
 their checksums are right; nothing else is unpickled.
 """
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ropewalk.lab.data.base import CropRange, ImageData, ImageSource, LabeledIma
 from ropewalk.lab.data.image_arrays import move_channels_first
 from ropewalk.lab.data.npz import open_npz
 from ropewalk.lab.data.sampling import TEST_STREAM, hold_out_share
+from ropewalk.validation import describe_unknown
 
 TORCHVISION_SETS = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
@@ -78,9 +78,7 @@ def _existing_file(path: Path, plain: str) -> Path:
         return path
     if path.suffix == ".npz" or len(path.parts) > 1:
         raise ValueError(f"data must be a .npz file or a folder of images, but there is none at {path}")
-    close = difflib.get_close_matches(plain, list_datasets(), n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ValueError(f"no data set is named {plain!r}{hint}; there are {', '.join(list_datasets())}, .npz files and folders")
+    raise ValueError(describe_unknown("dataset", [plain], [*list_datasets(), "a .npz file", "a folder"]))
 
 
 def load_digits_source() -> ImageSource:

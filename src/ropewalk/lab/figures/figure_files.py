@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ropewalk.encoding import Encoding
 from ropewalk.lab.errors import CommandError, translate_value_errors
 from ropewalk.lab.figures import FIGURES, applicable
+from ropewalk.validation import check_choice
 
 FIGURE_FORMATS = ("png", "svg")
 FIGURE_DPI = 144
@@ -37,10 +38,9 @@ def choose_figures(encoding: Encoding, figure: str) -> list[str]:
     there = applicable(encoding)
     if figure == "all":
         return there
-    if figure not in FIGURES:
-        raise CommandError(f"no figure is named {figure!r}; there are {', '.join(FIGURES)}, and all")
+    check_choice("figure", figure, [*FIGURES, "all"], error=CommandError)
     if figure not in there:
-        raise CommandError(f"there is no figure {figure!r} of {encoding.name}; there are {', '.join(there)}")
+        raise CommandError(f"{encoding.name} has no figure {figure!r}; expected one of {', '.join(there)}")
     return [figure]
 
 

@@ -10,7 +10,6 @@ measure is in the list `refused`, with the words of whoever refused it. A probe 
 and runs that find boxes or masks have probes of their own.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from ropewalk.lab.probes.shifts import probe_offset, probe_shuffle, probe_transl
 from ropewalk.lab.probes.spectrum import probe_equivariance, probe_frequencies, probe_wave_vectors
 from ropewalk.lab.probes.text import TextRun, open_text_run, probe_passkey, probe_positions
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.validation import check_choice
 
 IMAGE_PROBES: dict[str, Callable[[ImageRun], ProbeRows]] = {
     "resolution": probe_resolution,
@@ -120,7 +120,4 @@ def _check_probe_name(name: str, there: Sequence[str], run: RunFolder) -> None:
     if name in IMAGE_PROBES and name not in there and run.config.task is not None:
         kind = f"the task {run.config.task}, which have {', '.join(there)}"
         raise ValueError(f"{name} is a probe of runs that find one class in an image, not of those with {kind}")
-    if name not in there:
-        close = difflib.get_close_matches(name, there, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no probe is named {name!r}{hint}; there are {', '.join(there)}")
+    check_choice("probe", name, there)

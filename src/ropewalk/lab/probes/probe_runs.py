@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk.lab.console import collapse_whitespace
-from ropewalk.lab.errors import check_choice
+from ropewalk.lab.errors import CommandError
+from ropewalk.validation import check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,9 @@ def choose_probes(given: Sequence[str]) -> list[str]:
     """Probes that there are: those given, each once, or all."""
     from ropewalk.lab.probes import PROBE_NAMES
 
-    return [check_choice("probe", name, PROBE_NAMES) for name in dict.fromkeys(given)] or list(PROBE_NAMES)
+    return [check_choice("probe", name, PROBE_NAMES, error=CommandError) for name in dict.fromkeys(given)] or list(
+        PROBE_NAMES
+    )
 
 
 def probe_or_raise(runs: Sequence["RunFolder"], given: Sequence[str], console: "Console") -> ProbeOutcome:

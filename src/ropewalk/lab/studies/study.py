@@ -11,7 +11,8 @@ from typing import Any
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import EncodingSpec, get_encoding_label, parse_encoding
-from ropewalk.lab.errors import CommandError, check_choice
+from ropewalk.lab.errors import CommandError
+from ropewalk.validation import check_choice
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,15 @@ class Study:
 
     def chosen(self, parts: Sequence[str] = ()) -> list[str]:
         """Parts that there are: those given, or all."""
-        return [check_choice("part", name, self.parts) for name in dict.fromkeys(parts)] or list(self.parts)
+        return [check_choice("part", name, self.parts, error=CommandError) for name in dict.fromkeys(parts)] or list(
+            self.parts
+        )
 
     def members(self, part: str, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> tuple[list[str], list[int]]:
         """The encodings and seeds of a part, or those of them that are asked for."""
         own = self.parts[part]
         for name in only:
-            check_choice("encoding of this study", name, self.encodings)
+            check_choice(f"encoding of {self.name}", name, self.encodings, error=CommandError)
         if strange := [seed for seed in seeds if seed < 0]:
             raise CommandError(f"seeds must be 0 or more, got {', '.join(map(str, strange))}")
         return [name for name in own.encodings if not only or name in only], list(seeds or own.seeds)

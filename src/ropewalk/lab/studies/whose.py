@@ -11,12 +11,12 @@ from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.factory import Chained
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import SHAPE_OPTIONS
-from ropewalk.lab.errors import check_choice
+from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import find_span_option
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.lines import LINE_OMITTED_SETTINGS, drop_unset_settings, get_data_name, get_line_settings
 from ropewalk.lab.studies.study import Study
-from ropewalk.validation import NAME_RULE, FieldRule, find_violation, is_number_list, make_range_rule
+from ropewalk.validation import NAME_RULE, FieldRule, check_choice, find_violation, is_number_list, make_range_rule
 
 LineDocument = dict[str, Any]
 
@@ -69,15 +69,15 @@ def find_line_study(line: LineDocument) -> Study:
     """The study that a line names. Older lines name none: of those with such a part and such an encoding, the one from whose
     settings it is least far."""
     if "study" in line:
-        study = ALL_STUDIES[check_choice("study", line["study"], ALL_STUDIES)]
-        check_choice("part", line["part"], study.parts)
-        check_choice("encoding of this study", line["name"], study.encodings)
+        study = ALL_STUDIES[check_choice("study", line["study"], ALL_STUDIES, error=CommandError)]
+        check_choice("part", line["part"], study.parts, error=CommandError)
+        check_choice(f"encoding of {study.name}", line["name"], study.encodings, error=CommandError)
         return study
-    part = check_choice("part", line["part"], dict.fromkeys(part for study in ALL_STUDIES.values() for part in study.parts))
+    parts = dict.fromkeys(part for study in ALL_STUDIES.values() for part in study.parts)
+    part = check_choice("part", line["part"], parts, error=CommandError)
     having = [study for study in ALL_STUDIES.values() if part in study.parts]
-    name = check_choice(
-        f"encoding of {part}", line["name"], dict.fromkeys(name for each in having for name in each.encodings)
-    )
+    known = dict.fromkeys(name for each in having for name in each.encodings)
+    name = check_choice(f"encoding of {part}", line["name"], known, error=CommandError)
     return min(
         (study for study in having if name in study.encodings), key=lambda study: len(_apart(study.config(part, {}), line))
     )
@@ -119,9 +119,10 @@ def check_line_encoding(line: LineDocument, config: Config) -> None:
 def _options(said: Mapping[str, Any], config: Config) -> dict[str, Any]:
     """All options of an encoding, those that are not said too, but for what the span of a run stretches."""
     for name in said:
-        check_choice(f"option of {config.encoding}", name, ("name", *parameters_of(factory.find(config.encoding))))
+        known = ("name", *parameters_of(factory.find(config.encoding)))
+        check_choice(f"option of {config.encoding}", name, known, error=CommandError)
     with torch.device("meta"):  # no numbers are drawn
-        return _kept(factory.create(**said), stretched=config.span is not None)
+        return _kept(factory.from_config(said), stretched=config.span is not None)
 
 
 def _kept(encoding: Encoding, *, stretched: bool) -> dict[str, Any]:
