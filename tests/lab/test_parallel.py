@@ -27,7 +27,7 @@ def words(folder, *more, epochs):
 
 
 def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 16)
+    monkeypatch.setattr("ropewalk.lab.parallel.count_cpu_cores", lambda: 16)
     monkeypatch.setenv("KEPT", "yes")
     first, second = (make_process_environment(i, 5, tmp_path) for i in range(2))
     assert {first[key] for key in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")} == {"3"}
@@ -67,7 +67,7 @@ def made_up(program):
 
 
 def test_if_one_cannot_be_started_none_stays(monkeypatch):
-    begin, begun = module._begun, []
+    begin, begun = module._start_process, []
 
     def failing(*given):
         if begun:
@@ -75,7 +75,7 @@ def test_if_one_cannot_be_started_none_stays(monkeypatch):
         begun.append(begin(*given))
         return begun[0]
 
-    monkeypatch.setattr(module, "_begun", failing)
+    monkeypatch.setattr(module, "_start_process", failing)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(OSError, match="no memory"):
         run_in_parallel(2, ["check"], Console(file=io.StringIO()))

@@ -157,8 +157,8 @@ def test_what_holds_no_object_is_reported(tmp_path, content, words):
 def test_one_process_at_a_time(run):
     program = """
 import sys; from pathlib import Path
-from ropewalk.lab.config import Config; from ropewalk.lab.store import Run
-try: Run(Path(sys.argv[1]), Config()).hold({})
+from ropewalk.lab.config import Config; from ropewalk.lab.run_store import RunFolder
+try: RunFolder(Path(sys.argv[1]), Config()).acquire({})
 except RuntimeError as error: print(error)
 """
     call = [sys.executable, "-c", program, str(run.path.parent)]

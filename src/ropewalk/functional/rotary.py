@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import flag, one_of
-from ropewalk.functional.apply_rotary import turn, turn_
+from ropewalk.functional.angles import turn, turn_
 
 LAYOUTS = ("bhnd", "bnhd")
 

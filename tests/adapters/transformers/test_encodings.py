@@ -306,6 +306,12 @@ def test_attention_that_returns_no_weights_says_so(monkeypatch):
     assert [each.shape for each in weights] == [(1, 4, 5, 5)] * LAYERS
 
 
+def enable_checkpointing(model, reentrant):
+    """By the name that the release of transformers has for it."""
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": reentrant})
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["rope", "comrope-ld", "t5-bias", "learned-ape"])
 @pytest.mark.parametrize("make", DECODERS)
@@ -313,7 +319,7 @@ def test_checkpointing_changes_no_gradient(make, name, reentrant):
     asked = ENCODINGS[name] or {"name": "rope", "learned": True}
     model, given = install(make(), asked).train(), words(3, 5)
     plain = answers(model, given)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    enable_checkpointing(model, reentrant)
     torch.testing.assert_close(answers(model, given), plain, rtol=1e-4, atol=1e-4)
     assert any("encoding" in name and gradient.abs().max() > 0 for name, gradient in plain[1].items())
 
@@ -326,7 +332,7 @@ def test_codes_are_made_once_and_by_reentrant_checkpointing_for_each_layer(name)
     assert len(calls) == 1
     for reentrant, more in ((False, 1), (True, 1 + LAYERS)):
         calls.clear()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        enable_checkpointing(model, reentrant)
         answers(model, words(3, 5))
         assert len(calls) == more
 
@@ -338,7 +344,7 @@ def test_checkpointing_of_types_of_layers_and_of_pictures(reentrant):
         found = []
         for checkpointing in (False, True):
             if checkpointing:
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+                enable_checkpointing(model, reentrant)
             torch.manual_seed(0)  # DINOv3 moves its patches
             found.append(answers(model.train(), given))
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

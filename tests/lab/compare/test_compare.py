@@ -254,7 +254,7 @@ def test_a_damaged_result_is_a_failure_that_stops_nothing(copy):
     path = next(copy.runs.glob("mixed-seed0-*")) / "result.json"
     path.write_text("{")
     assert again(copy.runs).code == 1
-    assert (path.parent / "failed.txt").read_text().startswith("Damaged: ")
+    assert (path.parent / "failed.txt").read_text().startswith("DamagedFileError: ")
     path.write_text("{}")
     assert [member[:2] for member in again(copy.runs).left()] == [("mixed", 0)]
 
@@ -357,7 +357,7 @@ def test_of_two_processes_only_what_both_have_seen_lets_others_go_on(tmp_path, m
     monkeypatch.setattr(module, "PartialState", lambda cpu: state)
     for error, tried in ((NonFiniteLossError("the loss is nan"), 3), (OSError("a disk that one has"), 1)):
         train = Mock(side_effect=error)
-        patch_everywhere(monkeypatch, train, "train_run", train)
+        monkeypatch.setattr(module, "train_run", train)
         with contextlib.suppress(OSError):
             again(tmp_path, seeds=[0])
         assert train.call_count == tried

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 wo
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     """Two workers are two, also where there is one core, of which torch warns."""
-    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 2)
+    monkeypatch.setattr("ropewalk.lab.data.loader.count_cpu_cores", lambda: 2)
 
 
 def paint(folder, count, seed=0, classes=("cat", "dog", "eel")):
@@ -262,7 +262,7 @@ def test_nothing_global_is_drawn_from(pictures, workers):
 
 
 def test_there_are_no_more_workers_than_cores(pictures, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 1)
+    monkeypatch.setattr("ropewalk.lab.data.loader.count_cpu_cores", lambda: 1)
     assert opened(pictures, workers=50).workers == 1
 
 

@@ -59,7 +59,14 @@ def assert_readable(figure: Figure) -> None:
 
 def test_the_figures_are_these():
     assert list(FIGURES) == ["patterns", "frequencies", "sphere", "decay", "turns", "tables"]
-    functions = ["attention_patterns", "frequency_plane", "sphere_paths", "decay", "turns", "tables"]
+    functions = [
+        "draw_attention_patterns",
+        "draw_frequencies",
+        "draw_sphere_paths",
+        "draw_decay",
+        "draw_turns",
+        "draw_code_tables",
+    ]
     assert list(FIGURES.values()) == [getattr(figures, name) for name in functions]
 
 
@@ -200,7 +207,7 @@ def test_drawing_leaves_no_global_figure_behind():
     program = """
 import sys
 import ropewalk as rw
-from ropewalk.lab.plots import FIGURES
+from ropewalk.lab.figures import FIGURES
 for draw in FIGURES.values():
     draw(rw.create("spherical", head_dim=6)).savefig("/dev/null", format="png")
 sys.exit("matplotlib.pyplot" in sys.modules)

@@ -5,8 +5,6 @@ import json
 import math
 import re
 import shlex
-import sys
-import types
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -38,6 +36,7 @@ from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate
 from ropewalk.lab.studying import parse_settings
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
+WEIGHTS = "ropewalk.lab.report.learned_figures.measure_attention_weights"
 ENCODINGS = {"none": {}, "learned-ape": {}, "mixed": {}, "liere": {"block": 4}}
 LEVEL = {"none": 0.40, "learned-ape": 0.55, "mixed": 0.45, "liere": 0.60}
 NASTY = """<script>alert(1)</script>"'&--><!-- $x_1$ </style></svg>"""
@@ -130,21 +129,22 @@ def many(runs, *, seeds=(0, 1, 2), base=BASE, **more):
 
 @pytest.fixture
 def no_patterns(monkeypatch):
-    """The package that opens weights is not there."""
-    monkeypatch.setitem(sys.modules, "ropewalk.lab.probes", None)
+    """No weights can be opened."""
+
+    def refuse(run, layers):
+        raise ValueError("no weights here")
+
+    monkeypatch.setattr(WEIGHTS, refuse)
 
 
 @pytest.fixture
 def squares(monkeypatch):
     """Attention patterns need no weights."""
-    monkeypatch.setitem(sys.modules, "ropewalk.lab.probes", without_weights())
+    monkeypatch.setattr(WEIGHTS, make_up_weights)
 
 
-def without_weights():
-    """A package that makes patterns up."""
-    there = types.ModuleType("ropewalk.lab.probes")
-    there.patterns = lambda run, layers: {i: np.arange(1.0, 31).reshape(2, 3, 5) / 30 for i in layers}
-    return there
+def make_up_weights(run, layers):
+    return {i: np.arange(1.0, 31).reshape(2, 3, 5) / 30 for i in layers}
 
 
 def read(path):
@@ -156,7 +156,7 @@ def whole(tmp_path_factory):
     """A report of everything: its page, its folder, and the runs."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "ropewalk.lab.probes", without_weights())
+        patch.setattr(WEIGHTS, make_up_weights)
         runs = many(folder / "runs", probes=probed(0.5))
         path = write_report(runs, folder / "out", question="Which?")
     return read(path), folder / "out", runs

@@ -50,6 +50,7 @@ def sample_offset_positions(opened: ImageRun, rho: float) -> list[Tensor]:
 
 
 def sample_offset_vector(seed: int, draw: int, axes: int) -> Tensor:
+    """Draw one offset for all positions, a standard normal number for each axis."""
     return torch.randn(axes, generator=torch.Generator().manual_seed(derive_seed(seed, draw, PROBE_OFFSET_STREAM)))
 
 

@@ -3,8 +3,7 @@
 The figure of where trained heads look, from the weights themselves.
 """
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.report.figures import FigurePanel, FigureSources, ReportFigure
 from ropewalk.lab.report.format import join_words
 from ropewalk.lab.report.load import LoadedRun
@@ -65,15 +65,11 @@ MAX_HEADS = 6
 
 def make_attention_figure(of: FigureSources) -> ReportFigure | str:
     """Where heads look, from trained weights."""
-    try:
-        patterns = importlib.import_module("ropewalk.lab.probes").patterns
-    except (ImportError, AttributeError):
-        return "Attention patterns are not drawn: there is nothing to read them with."
     shown, refused, bare = list[FigurePanel](), list[str](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
         for found in [each for each in seeds.values() if each.score is not None][:1]:
             try:
-                shown.append(_make_attention_panel(of, f"attention-{i}", label, _load_patterns(found, patterns)))
+                shown.append(_make_attention_panel(of, f"attention-{i}", label, _load_patterns(found)))
             except (ValueError, RuntimeError, OSError) as error:
                 if (found.run.path / "checkpoint.safetensors").is_file():
                     refused.append(f"{label}: {found.format_error(error)}.")
@@ -104,8 +100,8 @@ def _make_attention_panel(of: FigureSources, name: str, label: str, pictures: Ma
     return of.panel(name, alt, [], plot_attention_heads, pictures, shorten_label(label, 40))
 
 
-def _load_patterns(found: LoadedRun, patterns: Callable[..., Any]) -> dict[int, Any]:
+def _load_patterns(found: LoadedRun) -> dict[int, Any]:
     """Of the first and last layer, a few heads; of a volume the frame in the middle."""
     layers = sorted({0, found.run.config.depth - 1})
-    pictures = {layer: np.asarray(each)[:MAX_HEADS] for layer, each in patterns(found.run, layers).items()}
+    pictures = {layer: np.asarray(each)[:MAX_HEADS] for layer, each in measure_attention_weights(found.run, layers).items()}
     return {layer: each if each.ndim == 3 else each[:, each.shape[1] // 2] for layer, each in pictures.items()}

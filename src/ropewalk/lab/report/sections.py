@@ -168,6 +168,7 @@ def format_seed_count(row: TableRow) -> str:
 
 
 def render_difference(row: TableRow, baseline: str) -> str:
+    """Render the difference to the baseline as a table cell."""
     if row.label == baseline and row.score:
         return make_html_tag("span", "baseline", class_="even")
     if row.difference is None:
