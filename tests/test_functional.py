@@ -15,8 +15,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 import ropewalk as rw
 from ropewalk import ops
+from ropewalk.functional import angles as turning
 from ropewalk.functional import apply_rotary, apply_rotary_, tables
-from ropewalk.functional import apply_rotary as turning
 from tests.support.float64_reference import assert_close, assert_same, gradients, leaf, normal
 from tests.support.kernel_reference import Calls
 
