@@ -32,6 +32,7 @@ def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkey
     first, second = (make_process_environment(i, 5, tmp_path) for i in range(2))
     assert {first[key] for key in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")} == {"3"}
     assert first["KEPT"] == "yes"
+    assert first["ROPEWALK_NEIGHBORS"] == "4"
     for key in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         assert first[key].startswith(str(tmp_path))
         assert first[key] != second[key]

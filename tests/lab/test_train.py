@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from accelerate import Accelerator
 from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.record import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
 from ropewalk.lab.train import Trainer, train_run
@@ -57,7 +59,16 @@ def test_a_run_writes_down_what_it_did(whole):
     assert 0 <= found["test_accuracy"] <= 1
     assert found["validation_accuracy"] == records[-1]["validation_accuracy"]
     assert found["encoding_parameters"] == sum(p.numel() for p in encoding_of(whole))
-    assert json.loads((whole.path / "environment.json").read_text())["processes"] == 1
+    record = load_run(whole.path)
+    assert record.problems == ()
+    assert (record.processes, record.neighbors, record.attention_kernel) == (1, None, "sdpa: flash, math")
+    assert record.data["name"] == "digits"
+    assert record.data["counts"]["test"] == 359
+    assert len(record.data["sha256"]) == 64
+    assert record.encoding["name"] == "comrope-ld"
+    assert record.versions["torch"] == torch.__version__
+    assert datetime.fromisoformat(record.created).utcoffset().total_seconds() == 0
+    assert record.machine["threads"] == torch.get_num_threads()
 
 
 def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
@@ -332,8 +343,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from ropewalk.lab.config import Config
-from ropewalk.lab.train import train
-train(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
+from ropewalk.lab.train import train_run
+train_run(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
 """
     call = [sys.executable, "-c", program, json.dumps(config.document()), str(tmp_path / "two")]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}

@@ -1,20 +1,20 @@
-"""What a run shares with others: the processes that train it, their devices, and trackers that follow it elsewhere.
+"""The environment of a run: commit, package versions, machine and attention kernels for its record; processes, trackers.
 
-Attention whose gradients can be trusted.
-
-On Hopper GPUs cuDNN's way back through attention gives NaN where the keys fill half of its last tile of 128 and all scores
-of a query are below -88 (pytorch/pytorch#196678), and torch 2.11 chooses cuDNN by itself. An image of 8 × 8 patches has such
-keys, and a run of ours met such scores in its 404th step: the forward pass was right, and all weights were lost.
-
-What is compiled has its kernel from when it was traced, and is found again on disk by keys in which the choice of kernels
-has no part: `TAG` must be one, or a training would take up what was compiled without this.
+Training disables cuDNN's attention. On Hopper GPUs its backward pass returns NaN where the keys fill half of its last tile
+of 128 and all scores of a query are below -88 (pytorch/pytorch#196678), and PyTorch prefers it by default; 8 × 8 patches
+have such keys. Compiled code keeps the kernel that was chosen when it was traced, and the key of the compile cache does not
+contain that choice, hence `COMPILE_CACHE_TAG`.
 """
 
+import functools
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,19 +24,62 @@ from accelerate.utils import parse_flag_from_env
 from ropewalk.lab.errors import CommandError
 from ropewalk.validation import check_choice
 
-VERSIONED_PACKAGES = ("triton", "ropewalk", "timm", "transformers", "liger-kernel", "flash-attn")
+ENVIRONMENT_FORMAT = "ropewalk environment 1"
+RECORDED_PACKAGES = (
+    "ropewalk", "triton", "numpy", "torchvision", "accelerate", "timm", "transformers", "liger-kernel", "flash-attn",
+)  # fmt: skip
+NEIGHBORS_VARIABLE = "ROPEWALK_NEIGHBORS"
+"""Environment variable with the number of trainings that were started beside this one on the same machine."""
+
+
+def describe_environment(device: torch.device, *, processes: int, compiled: bool) -> dict[str, Any]:
+    """The provenance of a run as `environment.json` holds it; what is not known is None."""
+    return {
+        "format": ENVIRONMENT_FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": read_commit(),
+        "versions": list_package_versions(),
+        "machine": describe_machine(),
+        "attention_kernel": describe_attention_kernels(device, compiled=compiled),
+        "processes": processes,
+        "neighbors": count_neighbors(),
+        "encoding": None,
+        "data": None,
+        "index_seed": None,
+    }
+
+
+def continue_environment(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a run that is resumed: `earlier` lists other environments in which parts of it were computed."""
+    names = ("commit", "versions", "machine", "attention_kernel", "processes", "neighbors")
+    past, present = ({name: each.get(name) for name in names} for each in (before, now))
+    earlier = [*before.get("earlier", []), *([past] if past != present else [])]
+    return {**now, "created": before.get("created"), **({"earlier": earlier} if earlier else {})}
+
+
+@functools.cache
+def read_commit() -> str | None:
+    """The commit of the git checkout that ropewalk runs from, with "-dirty" if files were changed; None if there is none."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():  # an installed package may lie in a repository that is not ropewalk's
+        return None
+    call = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=30).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def describe_machine() -> dict[str, Any]:
-    """Where."""
+    """Device, processor, and the numbers of cores and threads."""
     cores = {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     return {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", **cores}
 
 
 def list_package_versions() -> dict[str, str]:
-    """With what."""
+    """Versions of Python, CUDA and the packages that can change results, without those that are not installed."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in VERSIONED_PACKAGES:
+    for package in RECORDED_PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -44,21 +87,38 @@ def list_package_versions() -> dict[str, str]:
     return found | ({"cuda": torch.version.cuda} if torch.version.cuda else {})
 
 
+def describe_attention_kernels(device: torch.device, *, compiled: bool) -> str:
+    """The attention kernels that training may use on a device, as "sdpa: flash, math"; PyTorch chooses one for each call."""
+    allowed = {
+        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled() and device.type == "cuda",
+        "math": torch.backends.cuda.math_sdp_enabled(),
+    }
+    own = "ropewalk; " if compiled and device.type == "cuda" else ""
+    return f"{own}sdpa: {', '.join(name for name, enabled in allowed.items() if enabled)}"
+
+
+def count_neighbors() -> int | None:
+    """How many trainings were started beside this one on the machine; None if unknown."""
+    said = os.environ.get(NEIGHBORS_VARIABLE, "")
+    return int(said) if said.isdecimal() else None
+
+
 def count_cpu_cores() -> int:
-    """Processors that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_processes() -> int:
-    """How many train together. A GPU that they are told to use must be there."""
+    """The number of processes that train together. A GPU named by ACCELERATE_TORCH_DEVICE must exist."""
     device = os.environ.get("ACCELERATE_TORCH_DEVICE", "")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise CommandError(f"ACCELERATE_TORCH_DEVICE must name a device that is there, got {device}, and torch finds no GPU")
+        raise CommandError(f"ACCELERATE_TORCH_DEVICE is {device!r}, but torch finds no GPU")
     return PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU")).num_processes
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are not there. Accelerate would leave them out and say nothing."""
+    """Refuse trackers that are not installed, which accelerate would silently ignore."""
     there = {str(each) for each in tracking.get_available_trackers()}
     for name in names:
         check_choice("tracker", name, tracking.LOGGER_TYPE_TO_CLASS, error=CommandError)
@@ -67,12 +127,12 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 COMPILE_CACHE_TAG = "attention without cuDNN"
-"""For `torch.compiler.config.cache_key_tag`."""
+"""For `torch.compiler.config.cache_key_tag`, so that code compiled with cuDNN attention is not reused."""
 
 
 @contextmanager
 def disable_cudnn_attention() -> Iterator[None]:
-    """PyTorch chooses among its other kernels; which one goes back is decided on the way there."""
+    """Disable cuDNN attention inside the context. The backward pass uses the kernel that the forward pass chose."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:

@@ -1,9 +1,8 @@
-"""The same command in several processes on one machine, which share its runs.
+"""Run the same command in several processes on one machine, which share a directory of runs.
 
-Each compiles for itself, in a folder of its own, and computes with its share of the processors: caches that processes share
-have given wrong results, and threads that outnumber processors take turns. On a GPU this pays for small models, above all
-since one trains while another compiles or is probed; NVIDIA's MPS lets their kernels run side by side, which without it they
-do not.
+Each process compiles in a cache directory of its own, because shared caches have given wrong results, and uses its share of
+the cores. On a GPU this pays for small models: one trains while another compiles or is probed. Kernels of several processes
+run side by side only with NVIDIA's MPS.
 """
 
 import contextlib
@@ -20,42 +19,42 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
-from ropewalk.lab.environment import count_cpu_cores
+from ropewalk.lab.environment import NEIGHBORS_VARIABLE, count_cpu_cores
 
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_in_parallel(count: int, words: Sequence[str], console: Console) -> list[int]:
-    """Run `ropewalk` with these words so many times at once, tell what each says, and return their codes.
+    """Run `ropewalk` with these arguments in `count` processes, print what each of them prints, and return their exit codes.
 
-    Interrupted or told to end, it ends them all: what runs have kept stays, as after any kill.
+    If this process is interrupted or terminated, it terminates them all; runs can be resumed, as after any kill.
     """
     children: list[subprocess.Popen[str]] = []
-    tellers: list[threading.Thread] = []
+    printers: list[threading.Thread] = []
     with tempfile.TemporaryDirectory(prefix="ropewalk-") as folder, _raise_on_termination():
         try:
             for number in range(count):
                 children.append(_start_process(words, make_process_environment(number, count, Path(folder))))
-                tellers.append(threading.Thread(target=_print_output, args=(number, children[-1], console)))
-                tellers[-1].start()
+                printers.append(threading.Thread(target=_print_output, args=(number, children[-1], console)))
+                printers[-1].start()
             return [child.wait() for child in children]
         finally:
             for child in children:
                 _stop_process(child)
-            for teller in tellers:
-                teller.join()
+            for printer in printers:
+                printer.join()
 
 
 def make_process_environment(number: int, count: int, caches: Path) -> dict[str, str]:
-    """That of one of so many processes."""
+    """The environment variables of process `number` out of `count`."""
     share, own = str(max(1, count_cpu_cores() // count)), caches / str(number)
-    threads = {"OMP_NUM_THREADS": share, "TORCHINDUCTOR_COMPILE_THREADS": share}
+    threads = {"OMP_NUM_THREADS": share, "TORCHINDUCTOR_COMPILE_THREADS": share, NEIGHBORS_VARIABLE: str(count - 1)}
     folders = {"TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"), "TRITON_CACHE_DIR": str(own / "triton")}
     return {**os.environ, **threads, **folders, "PYTHONUNBUFFERED": "1"}
 
 
 def _start_process(words: Sequence[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
-    """A process that leads a group of its own, so that a terminal's Ctrl-C comes to this one alone."""
+    """Start a process in a group of its own, so that a terminal's Ctrl-C reaches this process alone."""
     return subprocess.Popen(
         [sys.executable, "-m", "ropewalk", *words],
         env=environment,
@@ -69,7 +68,7 @@ def _start_process(words: Sequence[str], environment: dict[str, str]) -> "subpro
 
 
 def _stop_process(child: "subprocess.Popen[str]") -> None:
-    """End a process that has not ended, and what it has begun itself."""
+    """Terminate a process that still runs, and its children."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGTERM)
         child.wait()
@@ -84,7 +83,7 @@ def _print_output(number: int, child: "subprocess.Popen[str]", console: Console)
 
 @contextlib.contextmanager
 def _raise_on_termination() -> Iterator[None]:
-    """What would end this process at once ends it by an exception."""
+    """Turn signals that would end this process at once into SystemExit."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

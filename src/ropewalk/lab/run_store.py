@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ropewalk.lab.config import Config
+from ropewalk.lab.environment import continue_environment
 from ropewalk.lab.errors import (
     CommandError,
     CommandFailedError,
@@ -66,10 +67,17 @@ class RunFolder:
             for leftover in self.path.glob("*.part"):
                 leftover.unlink()
             write_json(self.path / "config.json", self.config.document())
-            write_json(self.path / "environment.json", environment)
+            path = self.path / "environment.json"
+            before = read_json(path) if path.exists() else None
+            write_json(path, environment if before is None else continue_environment(before, environment))
         except BaseException:
             self.release()
             raise
+
+    def update_environment(self, **fields: Any) -> None:
+        """Add to environment.json what is known once data and model have been opened."""
+        path = self.path / "environment.json"
+        write_json(path, read_json(path) | fields)
 
     def claim(self) -> None:
         """Keep other processes out of a folder that is there."""

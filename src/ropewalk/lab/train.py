@@ -24,7 +24,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import same_data_facts
-from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_machine, disable_cudnn_attention, list_package_versions
+from ropewalk.lab.data.data_hash import describe_data
+from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import TrainableModel, initialize_from_run
@@ -67,14 +68,16 @@ def train_run(
     AcceleratorState._reset_state()  # another run in this process may have had another precision
     accelerator = Accelerator(mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(run.path))
     if accelerator.is_main_process:
-        run.acquire(
-            {"machine": describe_machine(), "versions": list_package_versions(), "processes": accelerator.num_processes}
-        )
+        processes = accelerator.num_processes
+        run.acquire(describe_environment(accelerator.device, processes=processes, compiled=config.compile))
     accelerator.wait_for_everyone()
     if trackers:
         accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
     try:
-        Trainer(config, run, accelerator, watch).run_training()
+        trainer = Trainer(config, run, accelerator, watch)
+        if accelerator.is_main_process:
+            run.update_environment(**trainer.describe_inputs())
+        trainer.run_training()
     finally:
         run.release()
         if trackers:
@@ -224,6 +227,12 @@ class Trainer:
             return self.task.scores(self.judged, split, self.accelerator)
 
     # On disk
+
+    def describe_inputs(self) -> dict[str, Any]:
+        """The encoding as built, the data, and the seed by which samples were permuted or split, for the run's record."""
+        index_seed: int | None = getattr(self.task, "index_seed", None)
+        data = describe_data(self.config, self.task.facts())
+        return {"encoding": self.plain.encoding.config(), "data": data, "index_seed": index_seed}
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
