@@ -17,6 +17,7 @@ from ropewalk.cli import main
 from ropewalk.lab.parallel import make_process_environment, run_in_parallel
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies.lines import load_result_lines
+from tests.support.patch_everywhere import patch_everywhere
 
 SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
 
@@ -86,7 +87,9 @@ def test_if_one_cannot_be_started_none_stays(monkeypatch):
 
 def test_processes_are_asked_for_what_was_asked_for(tmp_path, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(module, "together", lambda count, given, console: asked.append((count, given)) or [0, -9])
+    patch_everywhere(
+        monkeypatch, module, "run_in_parallel", lambda count, given, console: asked.append((count, given)) or [0, -9]
+    )
     chosen = ("--part", "screening", "--only", "none", "axial", "--seed", "1", "--together", "2")
     assert main(words(tmp_path, *chosen, epochs=1)) == 1
     ((count, given),) = asked

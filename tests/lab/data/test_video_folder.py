@@ -145,7 +145,7 @@ def test_a_folder_of_videos_is_data_like_any_other(films):
 @NEEDED
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes:UserWarning")
 def test_training_clips_follow_from_seed_epoch_and_index(films, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.environment.count_cpu_cores", lambda: 2)
+    monkeypatch.setattr("ropewalk.lab.data.loader.count_cpu_cores", lambda: 2)
     data = opened(films, seed=3)
     for epoch in (0, 5):
         for batch in passed(data, epoch=epoch):
