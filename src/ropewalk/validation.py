@@ -23,11 +23,17 @@ def check_choice(
 def describe_unknown(what: str, unknown: Iterable[str], choices: Iterable[str], *, key: str | None = None) -> str:
     """Say which names are unknown, which near ones may have been meant, and which there are."""
     names, known = list(unknown), list(choices)
-    near = [match for name in names for match in difflib.get_close_matches(str(name if key is None else key), known, n=1)]
+    near = [match for name in names for match in _find_nearest(str(name if key is None else key), known)]
     shown = f"Unknown {what} {', '.join(map(repr, names))}"
     if near:
         return f"{shown}; did you mean {', '.join(map(repr, dict.fromkeys(near)))}? Expected one of {', '.join(known)}"
     return f"{shown}; expected one of {', '.join(known) or 'none'}"
+
+
+def _find_nearest(name: str, known: list[str]) -> list[str]:
+    """The nearest choice, or the only one that begins with the name; an empty list if there is neither."""
+    starting = [each for each in known if name and each.startswith(name)]
+    return difflib.get_close_matches(name, known, n=1) or (starting if len(starting) == 1 else [])
 
 
 class FieldRule(NamedTuple):

@@ -146,8 +146,10 @@ def _of_layer(parameters: Spec, layer_type: str | None) -> tuple[dict[str, Any],
     nested = nested and all(value is None or isinstance(value, Mapping) for value in values)
     if not nested:
         return dict(parameters), False
-    if layer_type is None or layer_type not in parameters:
-        raise ValueError(describe_unknown("layer_type", [str(layer_type)], parameters))
+    if layer_type is None:
+        raise ValueError(f"layer_type must be one of {', '.join(parameters)}: this config has parameters for each, got None")
+    if layer_type not in parameters:
+        raise ValueError(describe_unknown("layer_type", [layer_type], parameters))
     if parameters[layer_type] is None:
         raise ValueError(f"layers of type {layer_type!r} have no rotary embedding in this config")
     return dict(parameters[layer_type]), True
