@@ -461,8 +461,8 @@ def test_figures_go_where_they_are_said_to(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["axail"], "did you mean 'axial'"),
-        (["axial", "bass=3"], "Unknown option of axial 'bass'"),
+        (["axail"], "Did you mean 'axial'"),
+        (["axial", "bass=3"], "Unknown option 'bass' of axial"),
         (["axial", "--out", "a.pdf"], "a folder or to a file that ends in .png or .svg, got a.pdf"),
         (["axial", *SMALL, "--out", "taken/a"], "taken/a/axial-equivariance-light.png cannot be written: "),
     ],

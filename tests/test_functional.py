@@ -331,7 +331,7 @@ REFUSED = {
     "k": ({"k": (B, KV, 4, D)}, r"B, N.*D; .*k=None; got \(3, 6, 5, 14\).*\(3, 2, 4, 14\)"),
     "prefix": ({"prefix": 2}, r"N = 3 rows.*5.*2.*prefix, got \(5, 7\)"),
     "much prefix": ({"prefix": 6}, r"prefix.*0.*5.*got 6"),
-    "layout": ({"layout": "nbhd"}, r"layout 'nbhd'; did you mean 'bnhd'"),
+    "layout": ({"layout": "nbhd"}, r"layout 'nbhd'.*Did you mean 'bnhd'"),
     "interleaved": ({"interleaved": 1}, r"interleaved.*True.*False, got 1"),
 }
 

@@ -95,7 +95,7 @@ class Encoding(nn.Module, ABC):
     ) -> None:
         super().__init__()
         if unknown:
-            raise TypeError(describe_unknown(f"option of {self.name}", unknown, parameters_of(type(self))))
+            raise TypeError(describe_unknown("option", unknown, parameters_of(type(self)), of=self.name))
         self.head_dim = positive("head_dim", head_dim)
         self.heads = positive("heads", heads)
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)

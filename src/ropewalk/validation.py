@@ -8,26 +8,34 @@ from typing import Any, NamedTuple
 
 
 def check_choice(
-    what: str, name: str, choices: Iterable[str], *, key: str | None = None, error: type[Exception] = ValueError
+    what: str,
+    name: str,
+    choices: Iterable[str],
+    *,
+    of: str | None = None,
+    key: str | None = None,
+    error: type[Exception] = ValueError,
 ) -> str:
-    """The name if it is one of the choices; else an error that suggests the nearest one.
+    """Return the name if it is one of the choices; otherwise raise an error that suggests the nearest one.
 
-    `key` is the spelling that is looked up and returned, where that is not the one to show.
+    `of` names what the choice belongs to. `key` is looked up and returned instead of `name`, which is the spelling to show.
     """
     known, key = list(choices), name if key is None else key
     if key in known:
         return key
-    raise error(describe_unknown(what, [name], known, key=key))
+    raise error(describe_unknown(what, [name], known, of=of, key=key))
 
 
-def describe_unknown(what: str, unknown: Iterable[str], choices: Iterable[str], *, key: str | None = None) -> str:
-    """Say which names are unknown, which near ones may have been meant, and which there are."""
+def describe_unknown(
+    what: str, unknown: Iterable[str], choices: Iterable[str], *, of: str | None = None, key: str | None = None
+) -> str:
+    """Format the error for unknown names: which they are, what was expected, and which similar names there are."""
     names, known = list(unknown), list(choices)
-    near = [match for name in names for match in _find_nearest(str(name if key is None else key), known)]
-    shown = f"Unknown {what} {', '.join(map(repr, names))}"
-    if near:
-        return f"{shown}; did you mean {', '.join(map(repr, dict.fromkeys(near)))}? Expected one of {', '.join(known)}"
-    return f"{shown}; expected one of {', '.join(known) or 'none'}"
+    similar = [match for name in names for match in _find_nearest(str(name if key is None else key), known)]
+    shown = f"Unknown {what} {', '.join(map(repr, names))}{'' if of is None else f' of {of}'}"
+    expected = f"expected one of {', '.join(known)}" if known else "there are none"
+    hint = f". Did you mean {', '.join(map(repr, dict.fromkeys(similar)))}?" if similar else ""
+    return f"{shown}; {expected}{hint}"
 
 
 def _find_nearest(name: str, known: list[str]) -> list[str]:

@@ -460,3 +460,47 @@ def test_offset_shapes(shape):
 def test_bias_shapes(q, k, message):
     with pytest.raises(ValueError, match=message):
         KINDS["bias"].build().prefixed(q=1, k=2).scores(normal(*q), normal(*k))
+
+
+# What they print
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "printed"),
+    [
+        ("rope", {}, "Rotation(pairs=6, heads=1, positions=15, layout=half-split)"),
+        ("mixed", {"layers": 3}, "Rotation(pairs=6, heads=2, positions=15, layout=interleaved, layers=3)"),
+        ("xpos", {}, "Rotation(pairs=6, heads=1, positions=15, layout=interleaved, gain=True)"),
+        ("spherical", {}, "Sphere(triplets=4, axes=2, heads=1, positions=15)"),
+        ("liere", {"block": 4}, "Turn(blocks=3, size=4, heads=2, positions=15)"),
+        ("sincos", {"axes": 2}, "Offset(width=24, positions=15)"),
+        ("alibi", {"axes": 2}, "Bias(rule=Distance, heads=2, positions=15, axes=2)"),
+        ("transformer-xl", {}, "ContentBias(frequencies=12, heads=2, positions=15, head_dim=12)"),
+        ("none", {"layers": 3}, "Code(layers=3)"),
+        (
+            "string-cayley",
+            {},
+            "Chain(codes=[Basis(head_dim=12, heads=2), Rotation(pairs=6, heads=2, positions=15, layout=interleaved)])",
+        ),
+    ],
+)
+def test_codes_print_their_kind_and_sizes_in_one_line(name, options, printed):
+    encoding = rw.create(name, head_dim=12, heads=2, **options)
+    positions = encoding.grid(*{1: (15,), 2: (3, 5)}[encoding.axes])
+    assert repr(encoding(positions)) == str(encoding(positions)) == printed
+
+
+def test_codes_print_keys_batches_and_prefixes_of_their_own():
+    encoding = rw.create("axial", head_dim=12, heads=2)
+    code = encoding(encoding.grid(3, 5).expand(4, -1, -1), encoding.grid(2, 2)).prefixed(1, 0)
+    assert repr(code) == "Rotation(pairs=6, heads=1, positions=15, keys=4, batch=4, layout=interleaved, q_prefix=1)"
+    assert repr(code.prefixed(0, 1)).endswith("layout=interleaved, prefix=1)")
+
+
+@every_kind
+@pytest.mark.parametrize("layers", [None, 5])
+def test_codes_print_whatever_a_pytree_holds_in_the_place_of_tensors(kind, layers):
+    code = kind.build(layers)
+    for change in (lambda leaf: leaf.shape, lambda leaf: None, lambda leaf: leaf.sum()):
+        assert repr(pytree.tree_map(change, code)).startswith(f"{type(code).__name__}(")
+    assert "\n" not in repr(code)

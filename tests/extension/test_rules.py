@@ -353,7 +353,7 @@ def test_layers_of_several_types():
     assert read(nested, layer_type="full_attention") == read(YARN)
     with pytest.raises(ValueError, match="one of full_attention, sliding_attention, linear: .*got None"):
         read(nested)
-    with pytest.raises(ValueError, match="layer_type 'full'; did you mean 'full_attention'"):
+    with pytest.raises(ValueError, match="layer_type 'full'.*Did you mean 'full_attention'"):
         read(nested, layer_type="full")
     with pytest.raises(ValueError, match=r"layers.*'linear'"):
         read(nested, layer_type="linear")

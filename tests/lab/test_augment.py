@@ -762,9 +762,9 @@ def test_a_recipe_is_json():
     [
         (
             {"operations": ("fliip",)},
-            r"'fliip'.*did you mean 'flip'.*crop, resized-crop",
+            r"'fliip'.*crop, resized-crop.*Did you mean 'flip'",
         ),
-        ({"operations": ("rand_augmnt",)}, r"did you mean 'rand-augment'"),
+        ({"operations": ("rand_augmnt",)}, r"Did you mean 'rand-augment'"),
         ({"operations": ("xyz",)}, r"augmentation 'xyz'"),
         ({"operations": "flip"}, r"\('flip',\), got.*string 'flip'"),
         ({"operations": ("flip", "flip")}, "named once"),

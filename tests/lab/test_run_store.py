@@ -174,7 +174,7 @@ def test_a_folder_without_settings_is_no_run(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"encoding": "sphericle"}, "did you mean 'spherical'"),
+        ({"encoding": "sphericle"}, "Did you mean 'spherical'"),
         ({"epochs": 0}, r"epochs.*1.*got 0"),
         ({"epochs": "3"}, r"epochs.*got '3'"),
         ({"epochs": True}, r"epochs.*got True"),

@@ -145,7 +145,7 @@ def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):
         ({"rescale": 2.0, "shift": 0.1}, "mixed got shift, rescale"),
         ({"resolution": "rescale", "scale": 0.5}, "mixed got resolution$"),
         ({"jitter": 1.5}, "mixed got jitter$"),
-        ({"tilt": 1.5}, "Unknown option of mixed 'tilt'"),
+        ({"tilt": 1.5}, "Unknown option 'tilt' of mixed"),
     ],
 )
 def test_options_are_those_of_the_encoding(options, words):

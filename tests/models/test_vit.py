@@ -269,7 +269,7 @@ def test_what_weight_decay_leaves_alone():
 WRONG = {
     "unknown preset": ({"preset": "huge"}, r"preset 'huge'.*tiny, small, base"),
     "unknown pool": ({"pool": "max"}, r"pool 'max'.*mean, class"),
-    "unknown encoding": ({"encoding": "axail"}, "did you mean 'axial'"),
+    "unknown encoding": ({"encoding": "axail"}, "Did you mean 'axial'"),
     "patch that does not divide": ({"size": (225, 224)}, r"patch, got \(225, 224\).*\(16, 16\)"),
     "one axis": ({"size": (224,)}, r"got \(224,\)"),
     "patch of another number of axes": ({"patch": (16, 16, 16)}, r"got \(224, 224\).*\(16, 16, 16\)"),

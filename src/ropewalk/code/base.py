@@ -7,13 +7,14 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ropewalk import tree
 from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Code:
     """Does nothing: the code of a model without positions, and the base of all others.
 
@@ -29,6 +30,30 @@ class Code:
 
     def __init_subclass__(cls) -> None:
         tree.register(cls)
+
+    def __repr__(self) -> str:
+        try:
+            facts = self._facts()
+        except (AttributeError, IndexError, TypeError, ValueError):  # pytrees may hold anything in the place of tensors
+            facts = {"leaves": f"[{', '.join(type(leaf).__name__ for leaf in pytree.tree_leaves(self))}]"}
+        prefixes = {"q_prefix": self.q_prefix or None, "k_prefix": self.k_prefix or None}
+        if self.q_prefix == self.k_prefix:
+            prefixes = {"prefix": self.q_prefix or None}
+        shown = {**facts, **prefixes, "layers": self.layers}
+        words = [f"{name}={value}" for name, value in shown.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _facts(self) -> dict[str, Any]:
+        """What `repr` shows, by name; None is left out. Sizes alone: tensors may be large, on a GPU, or fake."""
+        return {}
+
+    def _sizes(self, q: Tensor, k: Tensor | None, trailing: int) -> dict[str, Any]:
+        """Heads, positions and batch of tables ([L] [B] h n ...) with `trailing` dimensions after n."""
+        *lead, heads, positions = q.shape[: q.ndim - trailing]
+        keys = positions if k is None else k.shape[-1 - trailing]
+        batch = lead[0 if self.layers is None else 1 :]
+        own = {"heads": heads, "positions": positions, "keys": None if keys == positions else keys}
+        return own | {"batch": batch[0] if batch else None}
 
     def tokens(self, x: Tensor) -> Tensor:
         """Act on the tokens (B N C) before the first block."""
@@ -156,7 +181,7 @@ class Code:
             raise TypeError(f"this code holds {self.layers} layers: use code[i] in block i")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Offset(Code):
     """Adds a vector to every token, once."""
 
@@ -168,6 +193,10 @@ class Offset(Code):
         if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
             raise ValueError(f"tokens must be ({or_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
         return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
+
+    def _facts(self) -> dict[str, Any]:
+        *lead, positions, width = self.offset.shape
+        return {"width": width, "positions": positions, "batch": lead[0] if lead else None}
 
     def __getitem__(self, layer: int) -> Code:
         self._layer_index(layer)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from ropewalk.code.base import Code, batch_of, or_any
 from ropewalk.tree import STATIC
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Added(Code, ABC):
     """Adds to the logits. It leaves q and k alone, but wants them at their places."""
 
@@ -38,7 +39,7 @@ class Added(Code, ABC):
         """Refuse a q or k that does not fit."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Bias(Added):
     """Adds rule(table, head, query, key) to the logits.
 
@@ -56,6 +57,12 @@ class Bias(Added):
     k_positions: Tensor  # ([B] m A)
     prefix: Tensor | None = None  # ([L] h 3)
     flexible: bool = field(default=True, metadata=STATIC)
+
+    def _facts(self) -> dict[str, Any]:
+        rule = self.rule if hasattr(self.rule, "__name__") else type(self.rule)
+        sizes = self._sizes(self.q_positions.unsqueeze(-3), self.k_positions.unsqueeze(-3), 1)
+        heads = self.table.shape[0 if self.layers is None else 1]
+        return {"rule": rule.__name__, **sizes, "heads": heads, "axes": self.q_positions.shape[-1]}
 
     @property
     def sparing(self) -> bool:
@@ -126,7 +133,7 @@ class Bias(Added):
             raise ValueError(f"q must have {self._wanted('q', rows)}, got {xs['q'].shape[1]}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ContentBias(Added):
     """Adds the terms of Transformer-XL to the logits: of a query q at angles x and a key k at angles y,
 
@@ -141,6 +148,11 @@ class ContentBias(Added):
     cosine: Tensor  # ([L] h D F)
     q_angle: Tensor  # ([L] [B] n F)
     k_angle: Tensor  # ([L] [B] m F)
+
+    def _facts(self) -> dict[str, Any]:
+        heads, width = self.u.shape[-2:]
+        sizes = self._sizes(self.q_angle.unsqueeze(-3), self.k_angle.unsqueeze(-3), 1)
+        return {"frequencies": self.q_angle.shape[-1], **sizes, "heads": heads, "head_dim": width}
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)

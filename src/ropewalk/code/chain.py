@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from ropewalk.code.base import Code
 from ropewalk.tree import STATIC
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Basis(Code):
     """Writes q and k of all tokens, prefix included, in a basis: x becomes Uᵀ x.
 
@@ -25,6 +25,9 @@ class Basis(Code):
     @property
     def rotary(self) -> bool:
         return True
+
+    def _facts(self) -> dict[str, Any]:
+        return {"head_dim": self.head_dim, "heads": self.basis.shape[-3]}
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return self.q(q), self.k(k)
@@ -52,11 +55,14 @@ class Basis(Code):
         return self.matrices()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Chain(Code):
     """Several codes in turn: each gets what the one before it made of tokens, q and k, and what they add is summed."""
 
     codes: tuple[Code, ...]
+
+    def _facts(self) -> dict[str, Any]:
+        return {"codes": f"[{', '.join(map(repr, self.codes))}]"}
 
     def tokens(self, x: Tensor) -> Tensor:
         for code in self.codes:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ropewalk.code.base import Code, batch_of, kv_heads, or_any
 from ropewalk.tree import STATIC
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Rotary(Code, ABC):
     """Turns q and k by matrices that depend on the position. Without key tables, keys stand where the queries stand."""
 
@@ -42,6 +42,10 @@ class Rotary(Code, ABC):
         """The angles or matrices of one side, ([L] [B] h n ...) with `trailing` dimensions after n."""
         own = getattr(self, f"{side}_{self.kind}")
         return getattr(self, f"q_{self.kind}") if own is None else own
+
+    def _facts(self) -> dict[str, Any]:
+        q, k = getattr(self, f"q_{self.kind}"), getattr(self, f"k_{self.kind}")
+        return self._sizes(q, k, self.trailing)
 
     def _prefixes(self, xs: dict[str, Tensor]) -> list[int]:
         return [getattr(self, f"{side}_prefix") for side in xs]
@@ -103,7 +107,7 @@ class Rotary(Code, ABC):
         return identity.repeat(*like.shape[:lead], 1, 1)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Rotation(Rotary):
     """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P).
 
@@ -120,6 +124,11 @@ class Rotation(Rotary):
     k_gain: Tensor | None = None
     prefix_gain: float = field(default=1.0, metadata=STATIC)
     interleaved: bool = field(metadata=STATIC)
+
+    def _facts(self) -> dict[str, Any]:
+        gain = None if self.q_gain is None and self.k_gain is None else True
+        layout = "interleaved" if self.interleaved else "half-split"
+        return {"pairs": self.q_angle.shape[-1], **super()._facts(), "layout": layout, "gain": gain}
 
     def stretched(self, factor: float) -> "Rotation":
         """The same with what turns of q, and of k as well, multiplied by a factor: logits get its square."""
@@ -170,7 +179,7 @@ class Rotation(Rotary):
         return turns
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Sphere(Rotary):
     """Turns triplets of channels by one angle an axis, axis 0 first: on a sphere, the order matters."""
 
@@ -179,6 +188,9 @@ class Sphere(Rotary):
 
     q_angle: Tensor  # ([L] [B] h n T A)
     k_angle: Tensor | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return {"triplets": self.q_angle.shape[-2], "axes": self.q_angle.shape[-1], **super()._facts()}
 
     def turn(self) -> "Turn":
         """The same as a turn by matrices, of all layers in one go."""
@@ -217,7 +229,7 @@ class Sphere(Rotary):
         return total
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Turn(Rotary):
     """Turns blocks of b channels by a rotation matrix."""
 
@@ -226,6 +238,9 @@ class Turn(Rotary):
 
     q_matrix: Tensor  # ([L] [B] h n G b b)
     k_matrix: Tensor | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return {"blocks": self.q_matrix.shape[-3], "size": self.q_matrix.shape[-1], **super()._facts()}
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         given, matrices, prefixes = list(xs.values()), [self._table(side) for side in xs], self._prefixes(xs)

@@ -146,7 +146,7 @@ def _check_option(name: str, key: str, free: list[str]) -> None:
     if key in SHAPE_OPTIONS:
         raise CommandError(f"{key} is the same for all encodings: it comes from the model and the data, got it for {name}")
     if key not in free:
-        raise CommandError(describe_unknown(f"option of {name}", [key], free))
+        raise CommandError(describe_unknown("option", [key], free, of=name))
 
 
 def _normalize_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -736,14 +736,14 @@ def test_an_interrupted_run_says_what_it_has(capsys, suite, tmp_path, done):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["opps"], "Unknown suite 'opps'; did you mean 'ops'? Expected one of ops, lengths, steps, cpu"),
+        (["opps"], "Unknown suite 'opps'; expected one of ops, lengths, steps, cpu. Did you mean 'ops'?"),
         (
             ["ops", "--modes", "eger"],
-            "Unknown mode 'eger'; did you mean 'eager'? Expected one of eager, captured, compiled, compiled and captured",
+            "Unknown mode 'eger'; expected one of eager, captured, compiled, compiled and captured. Did you mean 'eager'?",
         ),
         (
             ["ops", "--names", "rotat"],
-            "Unknown row 'rotat'; did you mean 'rotate'? Expected one of plain copy, rotate, sphere, turn",
+            "Unknown row 'rotat'; expected one of plain copy, rotate, sphere, turn",
         ),
         (["ops", "--out", "a.txt"], "--out must be a file that ends in .json, got a.txt"),
         (["lengths", "--names", "plain op", "--out", "file/a.json"], "file/a.json cannot be written: "),

@@ -64,7 +64,7 @@ class Study:
         """The encodings and seeds of a part, or those of them that are asked for."""
         own = self.parts[part]
         for name in only:
-            check_choice(f"encoding of {self.name}", name, self.encodings, error=CommandError)
+            check_choice("encoding", name, self.encodings, of=self.name, error=CommandError)
         if strange := [seed for seed in seeds if seed < 0]:
             raise CommandError(f"seeds must be 0 or more, got {', '.join(map(str, strange))}")
         return [name for name in own.encodings if not only or name in only], list(seeds or own.seeds)

@@ -71,13 +71,13 @@ def find_line_study(line: LineDocument) -> Study:
     if "study" in line:
         study = ALL_STUDIES[check_choice("study", line["study"], ALL_STUDIES, error=CommandError)]
         check_choice("part", line["part"], study.parts, error=CommandError)
-        check_choice(f"encoding of {study.name}", line["name"], study.encodings, error=CommandError)
+        check_choice("encoding", line["name"], study.encodings, of=study.name, error=CommandError)
         return study
     parts = dict.fromkeys(part for study in ALL_STUDIES.values() for part in study.parts)
     part = check_choice("part", line["part"], parts, error=CommandError)
     having = [study for study in ALL_STUDIES.values() if part in study.parts]
     known = dict.fromkeys(name for each in having for name in each.encodings)
-    name = check_choice(f"encoding of {part}", line["name"], known, error=CommandError)
+    name = check_choice("encoding", line["name"], known, of=part, error=CommandError)
     return min(
         (study for study in having if name in study.encodings), key=lambda study: len(_apart(study.config(part, {}), line))
     )
@@ -120,7 +120,7 @@ def _options(said: Mapping[str, Any], config: Config) -> dict[str, Any]:
     """All options of an encoding, those that are not said too, but for what the span of a run stretches."""
     for name in said:
         known = ("name", *parameters_of(factory.find(config.encoding)))
-        check_choice(f"option of {config.encoding}", name, known, error=CommandError)
+        check_choice("option", name, known, of=config.encoding, error=CommandError)
     with torch.device("meta"):  # no numbers are drawn
         return _kept(factory.from_config(said), stretched=config.span is not None)
 
