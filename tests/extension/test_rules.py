@@ -257,7 +257,7 @@ BY = {"factor": 2.0, "original_max_position_embeddings": 64}
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("yan", r"rope_type 'yan'.*'yarn'.*default, linear, .*yarn"),
+        ("yan", r"rope_type 'yan'.*default, linear, .*yarn.*'yarn'"),
         (3, r"extension.*got 3"),
         ("yarn", r"'yarn'.*original_max_position_embeddings"),
         ("linear", r"'linear'.*original_max_position_embeddings"),
@@ -351,9 +351,9 @@ def test_layers_of_several_types():
     nested = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "linear": None}
     assert read(nested, layer_type="sliding_attention") == {"base": 1e4}
     assert read(nested, layer_type="full_attention") == read(YARN)
-    with pytest.raises(ValueError, match="one of full_attention, sliding_attention, linear: .*got None"):
+    with pytest.raises(ValueError, match=r"one of full_attention, sliding_attention, linear: .*got None"):
         read(nested)
-    with pytest.raises(ValueError, match="layer_type 'full'.*Did you mean 'full_attention'"):
+    with pytest.raises(ValueError, match=r"layer_type 'full'.*Did you mean 'full_attention'"):
         read(nested, layer_type="full")
     with pytest.raises(ValueError, match=r"layers.*'linear'"):
         read(nested, layer_type="linear")
