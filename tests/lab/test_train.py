@@ -25,9 +25,11 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.record import load_run
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
 from ropewalk.lab.train import Trainer, train_run
 from tests.support.patch_everywhere import patch_everywhere
+from tests.support.resumed_batches import assert_batches_resume
 
 SMALL = Config(
     data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=4, batch=64, fraction=0.25, warmup=1.0, workers=0,
@@ -439,3 +441,39 @@ def test_binary_targets_of_mixtures_are_whole():
     loss = classification_loss(logits, targets, replace(SMALL, loss="binary", smoothing=0.0))
     right = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
     torch.testing.assert_close(loss, right)
+
+
+def test_an_epoch_is_resumed_at_a_batch():
+    assert_batches_resume(ClassificationTask(SMALL, "cpu"), first=2)
+
+
+def test_answers_are_recorded_in_the_order_of_the_dataset():
+    """Whatever the order of the split: here the validation set, whose images lie among those for training."""
+    task = ClassificationTask(SMALL, "cpu")
+    order = list(torch.randperm(task.data.counts["validation"]).split(50))
+    batches = list(task.data.batches("validation", order))
+    images, labels, index = (torch.cat(parts) for parts in zip(*(batch.tensors() for batch in batches), strict=True))
+    model = task.model.eval()
+    with torch.no_grad():
+        right = model(normalize_images(images.float() / 255, task.data)).argmax(-1) == labels
+    scores, correct = task.score_images(model, "validation", Accelerator())
+    assert 0 < correct.sum() < len(correct)
+    assert torch.equal(correct, right[index.argsort()])
+    assert scores["accuracy"] == correct.double().mean().item()
+    shuffled = Shuffled(task.data)
+    task.data = shuffled
+    assert torch.equal(task.score_images(model, "validation", Accelerator())[1], correct)
+
+
+class Shuffled:
+    """The same data, whose validation set comes in another order."""
+
+    def __init__(self, data):
+        self.data = data
+        self.order = torch.randperm(data.counts["validation"])
+
+    def __getattr__(self, name):
+        return getattr(self.data, name)
+
+    def batches(self, split, order, epoch=0):
+        return self.data.batches(split, [self.order[positions] for positions in order], epoch)

@@ -29,6 +29,7 @@ from ropewalk.lab.train import train_run
 from ropewalk.lab.training_diagnosis import disable_dropout
 from ropewalk.lab.vision_heads.backbone import choose_resolution
 from tests.support.detection_folders import entry, paint_coco, paint_colours, paint_pedestrians
+from tests.support.resumed_batches import assert_batches_resume
 
 VIT = {"patch": 8, "width": 24, "depth": 2, "heads": 2, "workers": 0}
 
@@ -269,6 +270,8 @@ def test_batches_may_be_odd(street, tmp_path, batch):
     check_comparison(plan_comparison(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
     task = build_task(config, "cpu")
     assert [len(seen.images) for seen in task.batches(0, 0, 1)] == [batch] * task.steps
+    if task.steps > 1:
+        assert_batches_resume(task)
 
 
 def test_what_can_be_trained_is_not_refused(street, tmp_path):

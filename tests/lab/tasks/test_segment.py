@@ -28,6 +28,7 @@ from ropewalk.lab.vision_heads.segmenter import HalvingPool, MultiscaleHead, ViT
 from ropewalk.models import ViT
 from tests.support import segmentation_folders
 from tests.support.killed_training import SERVER, killed_after
+from tests.support.resumed_batches import assert_batches_resume
 
 SMALL = Config(
     task="segment", encoding="mixed", size=(24, 40), patch=8, width=24, depth=1, heads=2, ratio=2.0, epochs=3, batch=4,
@@ -383,6 +384,7 @@ def test_batches_may_be_odd(scenes, tmp_path):
     check_comparison(plan_comparison(["mixed"], config, tmp_path, seeds=[0], baseline="mixed"))
     task = build_task(config, "cpu")
     assert [len(some.images) for some in task.batches(0, 0, 1)] == [3] * task.steps
+    assert_batches_resume(build_task(small(scenes, batch=1), "cpu"))
 
 
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path):

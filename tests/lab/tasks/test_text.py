@@ -32,6 +32,7 @@ from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model
 from ropewalk.lab.train import train_run
 from tests.support.killed_training import SERVER, killed_after
+from tests.support.resumed_batches import assert_batches_resume
 
 LENGTH = 24
 SMALL = Config(
@@ -183,6 +184,11 @@ def test_scores_are_those_of_all_windows(books):
     own = task.loss(task.model, batch, epoch=0, step=0, rank=0)
     wanted = torch.stack([F.cross_entropy(task.model(row[None, :-1])[0], row[1:]) for row in batch]).mean()
     torch.testing.assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("keys", [None, 0.5])
+def test_an_epoch_is_resumed_at_a_batch(books, keys):
+    assert_batches_resume(build_task(small(books, length=200, batch=8, keys=keys), "cpu"), first=2)
 
 
 # Runs

@@ -57,10 +57,19 @@ class TextData:
             yield part[some[:, None] + along].long()
 
     def epoch(
-        self, length: int, batch: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1, keys: float | None = None
+        self,
+        length: int,
+        batch: int,
+        *,
+        seed: int,
+        epoch: int,
+        rank: int = 0,
+        world: int = 1,
+        keys: float | None = None,
+        first: int = 0,
     ) -> Iterator[Tensor]:
-        """The windows of an epoch: where the first begins, their order, and which have a key, are drawn by (seed, epoch)."""
-        order = epoch_order(self.count_train_windows(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)
+        """The windows of an epoch from batch `first` on. (seed, epoch) determine their offset, order and keys."""
+        order = epoch_order(self.count_train_windows(length), batch, seed=seed, epoch=epoch, rank=rank, world=world)[first:]
         found = self.windows("train", length, order, offset=derive_seed(seed, epoch, OFFSET_STREAM) % length)
         if keys is None:
             return found

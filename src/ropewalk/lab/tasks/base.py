@@ -78,8 +78,8 @@ class Task(Protocol):
     def model(self) -> "TrainableModel":
         """With its first weights, on the device."""
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Any]:
-        """One process's share of each batch of an epoch."""
+    def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[Any]:
+        """One process's share of each batch of an epoch, from batch `first` on."""
 
     def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int, rank: int) -> Tensor:
         """Of a share of a batch, that of process `rank`; `model` is `self.model`, perhaps wrapped."""
@@ -89,6 +89,19 @@ class Task(Protocol):
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """How well a model does on a part of the data, in all processes together."""
+
+
+@runtime_checkable
+class PerImageTask(Protocol):
+    """A task whose test answers are recorded image by image.
+
+    index_seed  The seed by which images of the dataset were assigned to training and validation.
+    """
+
+    index_seed: int
+
+    def score_images(self, model: nn.Module, split: str, accelerator: Accelerator) -> tuple[Mapping[str, float], Tensor]:
+        """The scores of a split, and whether each of its images is classified correctly, in the dataset's own order."""
 
 
 @runtime_checkable

@@ -34,19 +34,26 @@ class ClassificationScores(NamedTuple):
 @torch.no_grad()
 def evaluate_classifier(
     model: nn.Module, data: ImageData, split: str, accelerator: Accelerator, *, batch: int
-) -> ClassificationScores:
-    """On all samples of a split, each process taking its share."""
+) -> tuple[ClassificationScores, Tensor]:
+    """The scores of a split, and whether each image is classified correctly, bool (count,), ordered by its index.
+
+    Each process takes its share of every batch.
+    """
     model.eval()
-    right, lost, seen = torch.zeros(3, dtype=torch.float64, device=accelerator.device).unbind()
-    order = sequential_order(data.counts[split], batch, accelerator.process_index, accelerator.num_processes)
-    for some in data.batches(split, order, epoch=0):
+    count = data.counts[split]
+    loss = torch.zeros((), dtype=torch.float64, device=accelerator.device)
+    # Of each position in the split: the index of its image, and whether it is correct. A process leaves zeros for others'.
+    answers = torch.zeros(2, count, dtype=torch.int64, device=accelerator.device)
+    order = sequential_order(count, batch, accelerator.process_index, accelerator.num_processes)
+    for positions, some in zip(order, data.batches(split, order, epoch=0), strict=True):
         images = pad_batch(some.images, len(order[0]))
         logits = model(normalize_images(images.float() / 255, data)).float()[: len(some.labels)]
-        right += (logits.argmax(-1) == some.labels).sum()
-        lost += F.cross_entropy(logits, some.labels, reduction="sum")
-        seen += len(some.labels)
-    right, lost, seen = accelerator.reduce(torch.stack([right, lost, seen]), "sum").tolist()
-    return ClassificationScores(right / seen, lost / seen)
+        correct = logits.argmax(-1) == some.labels
+        answers[:, positions.to(accelerator.device)] = torch.stack([some.index, correct.long()])
+        loss += F.cross_entropy(logits, some.labels, reduction="sum")
+    index, correct = accelerator.reduce(answers, "sum")
+    loss = accelerator.reduce(loss, "sum")
+    return ClassificationScores(correct.sum().item() / count, loss.item() / count), correct[index.argsort()].bool()
 
 
 def pad_batch(images: Tensor, count: int) -> Tensor:
@@ -64,7 +71,7 @@ class ClassificationTask:
     """Finds the class of an image."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
-        self.config = config
+        self.config, self.index_seed = config, config.seed
         self.data = open_image_data(config).to(device)
         if not self.data.counts["validation"]:
             raise ValueError(
@@ -75,11 +82,11 @@ class ClassificationTask:
         self.steps = self.data.counts["train"] // config.batch
         self.augment = build_augment(config, self.data)
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[ImageBatch]:
-        """One process's share of each batch of an epoch."""
+    def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[ImageBatch]:
+        """One process's share of each batch of an epoch, from batch `first` on."""
         count, config = self.data.counts["train"], self.config
         order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world)
-        return self.data.batches("train", order, epoch=epoch)
+        return self.data.batches("train", order[first:], epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
         """What tells its data from others."""
@@ -97,7 +104,12 @@ class ClassificationTask:
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """Accuracy and loss."""
-        return evaluate_classifier(model, self.data, split, accelerator, batch=self.config.batch)._asdict()
+        return self.score_images(model, split, accelerator)[0]
+
+    def score_images(self, model: nn.Module, split: str, accelerator: Accelerator) -> tuple[Mapping[str, float], Tensor]:
+        """Accuracy and loss, and whether each image is classified correctly, in the dataset's own order."""
+        scores, correct = evaluate_classifier(model, self.data, split, accelerator, batch=self.config.batch)
+        return scores._asdict(), correct
 
 
 def build_augment(config: Config, data: ImageData) -> AugmentPipeline:

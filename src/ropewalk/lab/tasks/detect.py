@@ -170,11 +170,11 @@ class DetectionTask:
             for part in ("validation", "test")
         }
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[ViewBatch]:
-        """One process's share of each batch of an epoch."""
+    def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[ViewBatch]:
+        """One process's share of each batch of an epoch, from batch `first` on."""
         config, count = self.config, self.scenes.counts["train"]
         order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world, pairs=False)
-        return (seen.to(self.device) for seen in self.views.read([(epoch, places.tolist()) for places in order]))
+        return (seen.to(self.device) for seen in self.views.read([(epoch, places.tolist()) for places in order[first:]]))
 
     def loss(self, model: nn.Module, batch: ViewBatch, *, epoch: int, step: int, rank: int) -> Tensor:
         """The sum of what proposals, kinds, boxes and outlines lose."""

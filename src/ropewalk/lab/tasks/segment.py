@@ -119,11 +119,11 @@ class SegmentationTask:
         self.steps = self.data.counts["train"] // config.batch
         self.augment = build_color_augment(config)
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[ImageBatch]:
-        """One process's share of each batch of an epoch."""
+    def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[ImageBatch]:
+        """One process's share of each batch of an epoch, from batch `first` on."""
         count, config = self.data.counts["train"], self.config
         order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world, pairs=False)
-        return self.data.batches("train", order, epoch=epoch)
+        return self.data.batches("train", order[first:], epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
         """What tells its data from others, and what it goes on from."""

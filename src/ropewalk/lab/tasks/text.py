@@ -34,10 +34,10 @@ class TextTask:
         self.model = build_language_model(config).to(device)
         self.steps = self.text.count_train_windows(self.length) // config.batch
 
-    def batches(self, epoch: int, rank: int, world: int) -> Iterator[Tensor]:
-        """One process's share of each batch of an epoch, (B, length + 1)."""
+    def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[Tensor]:
+        """One process's share of each batch of an epoch, (B, length + 1), from batch `first` on."""
         config = self.config
-        who = {"seed": config.seed, "epoch": epoch, "rank": rank, "world": world}
+        who = {"seed": config.seed, "epoch": epoch, "rank": rank, "world": world, "first": first}
         return self.text.epoch(self.length, config.batch, keys=config.keys, **who)
 
     def facts(self) -> dict[str, Any]:
