@@ -32,6 +32,6 @@ def contract_cases():
                 yield pytest.param(encoding, check, id=case)
 
 
-@pytest.mark.parametrize(("encoding", "check"), contract_cases())
+@pytest.mark.parametrize(("encoding", "check"), list(contract_cases()))
 def test_contract(encoding, check):
     check(encoding)
