@@ -96,6 +96,28 @@ def test_records_of_the_same_run_are_replaced_and_others_kept(tmp_path):
     ]
 
 
+def test_what_was_never_recorded_is_null(tmp_path):
+    nulls = ("root", "workers", "checkpoint")
+    record = RunRecord(config=CONFIG, run=None, origins=(Config(encoding="mixed"),), unrecorded=nulls)
+    path = write_records(tmp_path / "main.jsonl", [record])
+    assert load_records(write_records(path, load_records(path))) == [record]
+    document = json.loads(path.read_text())
+    assert [document[name] for name in ("run", "commit", "versions", "created", "test_correct")] == [None] * 5
+    for config in (document["config"], *document["origins"]):
+        assert [name for name in nulls if config[name] is not None] == []
+    path.write_text(json.dumps(document | {"config": document["config"] | {"data": None}}))
+    with pytest.raises(DamagedFileError, match="data must be str, got None"):
+        load_records(path)
+
+
+def test_metrics_and_score_are_those_of_the_task():
+    record = full()
+    assert (record.score, record.data_name) == (0.5, "digits")
+    assert (record.list_metric("loss"), record.list_metric("validation_accuracy")) == ([2.0, 1.0], [0.5])
+    assert replace(record, config=replace(CONFIG, task="detect")).score is None
+    assert replace(record, config=replace(CONFIG, data="/mnt/scans.npz")).data_name == "scans.npz"
+
+
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
     code = (
         "import sys; from pathlib import Path; from ropewalk.lab.config import Config\n"

@@ -29,9 +29,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
 from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.metrics import select_metric
 from ropewalk.lab.run_store import RunFolder, read_json, write_atomically
 from ropewalk.validation import (
     NAME_RULE,
@@ -57,8 +58,10 @@ MAX_COUNT = 10**12
 class RunRecord:
     """One run. Fields that were never recorded are None or empty.
 
-    config            All settings.
-    run               The name of the run, which ends in the hash of its settings.
+    config            All settings. Those of UNHASHED_FIELDS that were not recorded have their defaults.
+    run               The name of the run, which ends in the hash of its settings. None if it was not recorded, as in results
+                      of earlier versions, which kept the name of the data and not its folder.
+    unrecorded        The settings among UNHASHED_FIELDS that were not recorded; null in the JSON line.
     origins           Settings of the run it was initialised from, of the run that was initialised from, and so on.
     encoding          The whole config of the encoding as it was built.
     study, part, name The study, its part, and the name of the encoding in the study.
@@ -80,7 +83,8 @@ class RunRecord:
     """
 
     config: Config
-    run: str
+    run: str | None
+    unrecorded: tuple[str, ...] = ()
     origins: tuple[Config, ...] = ()
     encoding: dict[str, Any] | None = None
     study: str | None = None
@@ -108,13 +112,27 @@ class RunRecord:
         """The encoding with its options, as on the command line."""
         return get_encoding_label(self.config)
 
+    @property
+    def data_name(self) -> str:
+        """The name of the data, without the folder that they lie in."""
+        return Path(self.config.data).absolute().name
+
+    @property
+    def score(self) -> float | None:
+        """The test metric of the run's task; None if the run is not finished."""
+        return (self.result or {}).get(f"test_{select_metric(self.config.document()).key}")
+
+    def list_metric(self, name: str) -> list[float]:
+        """The values of a metric over training, from those epochs that have it."""
+        return [each[name] for each in self.metrics if name in each]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, without `location` and `problems`."""
         return {
             "format": RECORD_FORMAT,
             **{name: getattr(self, name) for name in ("study", "part", "name", "run")},
-            "config": self.config.document(),
-            "origins": [each.document() for each in self.origins],
+            "config": self.config.document() | dict.fromkeys(self.unrecorded),
+            "origins": [each.document() | dict.fromkeys(self.unrecorded) for each in self.origins],
             "encoding": self.encoding,
             "result": self.result,
             "metrics": _to_columns(self.metrics),
@@ -128,11 +146,12 @@ class RunRecord:
     def from_dict(cls, document: Any) -> Self:
         """Read what `to_dict` returned. Raises ValueError if a field is missing, unknown, or of the wrong type or size."""
         _check_document(document)
-        config = Config.of(document["config"])
+        unrecorded = tuple(name for name in UNHASHED_FIELDS if document["config"].get(name, "") is None)
         record = cls(
             **{name: document[name] for name in document if name not in ("format", "config", "origins", "metrics")},
-            config=config,
-            origins=tuple(Config.of(each) for each in document["origins"]),
+            config=_read_config(document["config"]),
+            unrecorded=unrecorded,
+            origins=tuple(_read_config(each) for each in document["origins"]),
             metrics=_from_columns(document["metrics"]),
         )
         _check_consistency(record)
@@ -299,7 +318,12 @@ def _round(value: Any, digits: int) -> Any:
 
 
 def _identify(record: RunRecord) -> tuple[str | None, ...]:
-    return record.study, record.part, record.run
+    return record.study, record.part, record.run or record.config.name
+
+
+def _read_config(document: Mapping[str, Any]) -> Config:
+    """Settings that change no result may be null."""
+    return Config.of({name: value for name, value in document.items() if value is not None or name not in UNHASHED_FIELDS})
 
 
 def _to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
@@ -374,7 +398,7 @@ _RULES = {
     "study": _TEXT,
     "part": _TEXT,
     "name": _TEXT,
-    "run": NAME_RULE,
+    "run": _TEXT,
     "config": _OBJECT,
     "origins": FieldRule(
         f"a list of at most {MAX_ORIGINS} objects",
@@ -390,7 +414,7 @@ _RULES = {
     "test_correct": _or_null(FieldRule("base64", _is_base64)),
     "failure": _TEXT,
 }
-assert {*_RULES} == {each.name for each in fields(RunRecord)} - {"location", "problems"}
+assert {*_RULES} == {each.name for each in fields(RunRecord)} - {"location", "problems", "unrecorded"}
 
 
 def _check_document(document: Any) -> None:
@@ -413,7 +437,7 @@ def _check_document(document: Any) -> None:
 
 def _check_consistency(record: RunRecord) -> None:
     """Check that fields agree with each other, which damaged and edited lines do not."""
-    if record.run != record.config.name:
+    if record.run not in (None, record.config.name):
         raise ValueError(f"run must be the name of its config, {record.config.name!r}, got {record.run!r}")
     if record.encoding is not None and record.encoding.get("name") != record.config.encoding:
         raise ValueError(f"encoding must have the name {record.config.encoding!r}, got {record.encoding.get('name')!r}")
