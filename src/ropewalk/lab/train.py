@@ -33,6 +33,7 @@ from ropewalk.lab.lamb import Lamb
 from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder, write_atomically
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.base import PicturedTask
+from ropewalk.lab.tasks.classify import open_image_data
 from ropewalk.lab.training_diagnosis import (
     disable_compilation,
     find_nonfinite_weights,
@@ -354,3 +355,7 @@ def prefix_scores(split: str, scores: Mapping[str, float]) -> dict[str, float]:
 def _flatten_settings(document: Mapping[str, Any]) -> dict[str, Any]:
     """What trackers take: no lists, no objects."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}
+
+
+# Former names, which scripts may import.
+train, open_data = train_run, open_image_data

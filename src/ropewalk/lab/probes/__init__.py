@@ -1,6 +1,6 @@
 """What a trained model does with positions: measured on a run that is done, and kept beside it in probes.json.
 
-    found = probe(Run.at(path), ["resolution", "offset"])
+    found = probe_run(RunFolder.at(path), ["resolution", "offset"])
     found["resolution"]   # [{"mode": "extrapolate", "size": [16, 16], "grid": [8, 8], "accuracy": 0.87, "loss": 0.41}, …]
 
 All probes that look at images look at those of the validation set: the test set is read once, at the end of training, and
@@ -22,6 +22,7 @@ from ropewalk.lab.probes.open_run import (
     EmptyDataError,
     ImageRun,
     ProbeRows,
+    load_image_model,
     open_detection_run,
     open_image_run,
 )
@@ -121,3 +122,7 @@ def _check_probe_name(name: str, there: Sequence[str], run: RunFolder) -> None:
         kind = f"the task {run.config.task}, which have {', '.join(there)}"
         raise ValueError(f"{name} is a probe of runs that find one class in an image, not of those with {kind}")
     check_choice("probe", name, there)
+
+
+# Former names, which scripts may import.
+probe, restored = probe_run, load_image_model

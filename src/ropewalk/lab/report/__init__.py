@@ -93,3 +93,6 @@ def _write_file(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda part: part.write_bytes(content))
     return path
+
+
+report = write_report  # a former name, which scripts may import
