@@ -2,10 +2,10 @@
 
 python benchmarks/migrate_results.py results/*/*.jsonl
 
-An earlier line has no weights, no training loss and no full config. What it did not record is null. The study supplies the
-options of the encoding and, if the line names the same dataset or none, the path of the data. `run` is null since the name of
-a run depends on that path. Lines that are already converted are kept. A file is replaced only if each earlier line can be
-recovered from its record, so no number is lost.
+An earlier line has no weights, no training loss and no full config. What it did not record is null. The study supplies
+the options of the encoding and, if the line names the same dataset or none, the path of the data. `run` is null since
+the name of a run depends on that path. Lines that are already converted are kept. A file is replaced only if each
+earlier line can be recovered from its record, so no number is lost.
 """
 
 import json
@@ -23,7 +23,6 @@ from ropewalk.lab.metrics import BOX_AP, select_metric
 from ropewalk.lab.record import RECORD_FORMAT, RunRecord, load_records, write_records
 from ropewalk.lab.run_store import write_atomically
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.run import get_start_config
 from ropewalk.lab.studies.study import Study
 from ropewalk.validation import check_choice
 
@@ -32,7 +31,8 @@ RESULT_PREFIXES = ("test_", "validation_")
 RESULT_FIELDS = ("step", "seconds", "parameters", "encoding_parameters")
 CURVES = ("curve", "box_curve")
 LINE_FIELDS = {
-    "study", "part", "name", "encoding", "seed", "data", "epochs", *RESULT_FIELDS, *CURVES, "probes", "device", "torch", "settings",
+    "study", "part", "name", "encoding", "seed", "data", "epochs", *RESULT_FIELDS, *CURVES, "probes", "device", "torch",
+    "settings",
 }  # fmt: skip
 EXACT_DIGITS = 17
 
@@ -136,10 +136,10 @@ def _restore_config(found: StudySettings, line: Line) -> tuple[Config, tuple[Con
         settings["data"] = line["data"]
     given = vars(Config.of(base.document() | settings))
     given = {name: given[name] for name in settings if given[name] != getattr(base, name)}
-    config = study.of(found.part, line["name"], line["seed"], given)
+    config = study.run_config(found.part, line["name"], line["seed"], given)
     if study.parts[found.part].after is None:
         return config, ()
-    origin = get_start_config(study, found.part, line["name"], line["seed"], given)
+    origin = study.origin_config(found.part, line["name"], line["seed"], given)
     return replace(config, start=f"runs/{origin.name}"), (origin,)
 
 
