@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ropewalk.lab.studies.lines import build_result_line, drop_unset_settings, get_line_settings, load_result_lines
 
 import reports
 from ropewalk.cli import main
@@ -17,7 +18,6 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.groups import group_runs
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.studies import ALL_STUDIES, lines
-from ropewalk.lab.studies.lines import build_result_line, drop_unset_settings, get_line_settings, load_result_lines
 from ropewalk.lab.studies.study import StudyPart
 from ropewalk.lab.studies.unfolded import restore_line_runs
 from tests.support.patch_everywhere import patch_everywhere
