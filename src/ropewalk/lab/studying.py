@@ -168,9 +168,10 @@ def list_finished_runs(comparison: "Comparison") -> list["RunFolder"]:
 
 def print_comparison(comparison: "Comparison", console: "Console") -> None:
     """Print the table of a comparison."""
-    from ropewalk.lab.compare.table import render_comparison, tabulate_comparison
+    from ropewalk.lab.compare.table import tabulate_comparison
+    from ropewalk.lab.results_table import make_rich_table
 
-    console.print(render_comparison(tabulate_comparison(comparison)))
+    console.print(make_rich_table(tabulate_comparison(comparison)))
 
 
 def execute_report(
