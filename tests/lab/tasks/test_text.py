@@ -25,8 +25,7 @@ from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
 from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.sections import render_difference
-from ropewalk.lab.report.table import TableRow
-from ropewalk.lab.results_table import make_rich_table
+from ropewalk.lab.results_table import TableRow, make_rich_table
 from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import build_task
