@@ -4,9 +4,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ropewalk.lab.report.format import format_amount, format_count, join_words
+from ropewalk.lab.report.format import format_count, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.table import TableRow
+from ropewalk.lab.results_table import TableRow, format_amount
 from ropewalk.lab.statistics import compute_cochran_limit
 
 SMALL_DATASETS = {

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ropewalk.lab.report.caveats import describe_unfinished, list_caveats
-from ropewalk.lab.report.format import exceeds_interval, format_difference, format_score, join_words
+from ropewalk.lab.report.format import exceeds_interval, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.table import TableRow
+from ropewalk.lab.results_table import TableRow, format_difference, format_score
 from ropewalk.lab.statistics import estimate_differences
 
 

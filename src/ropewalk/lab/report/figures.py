@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -20,12 +21,13 @@ from PIL import Image
 
 from ropewalk.lab.figures.figure_layout import get_legend_style
 from ropewalk.lab.metrics import RunMetric
-from ropewalk.lab.report.format import format_difference, format_score, make_html_tag
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.report.format import format_record_error, make_html_tag
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.panels import StyleMap, plot_cost_scatter, plot_estimates, plot_learning_curves, shorten_label
 from ropewalk.lab.report.series import average_metric_curve
-from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, use_css_variables
+from ropewalk.lab.results_table import TableRow, format_difference, format_score
 from ropewalk.lab.run_store import PREDICTIONS_FILE
 from ropewalk.lab.statistics import MeanEstimate
 
@@ -224,19 +226,25 @@ def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
     """A picture for each encoding, of its first seed that is done and has one."""
     shown, refused = list[FigurePanel](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        there = [each for each in seeds.values() if each.score is not None and (each.run.path / PREDICTIONS_FILE).is_file()]
-        for found in there[:1]:
+        there = {seed: path for seed, record in seeds.items() if (path := _find_picture(record)) is not None}
+        for seed, path in list(there.items())[:1]:
             try:
-                shown.append(
-                    _make_picture_panel(f"found-{i}{of.mark}", label, (found.run.path / PREDICTIONS_FILE).read_bytes())
-                )
+                shown.append(_make_picture_panel(f"found-{i}{of.mark}", label, path.read_bytes()))
             except (OSError, ValueError, SyntaxError) as error:
-                refused.append(f"{label}: its picture cannot be read ({found.format_error(error)}).")
+                refused.append(f"{label}: its picture cannot be read ({format_record_error(seeds[seed], error)}).")
     if not shown:
         return " ".join(["No run that is done has a picture of what it found.", *refused])
     about = MAPS_CAPTION if of.group.settings.get("task") == "segment" else BOXES_CAPTION
     caption = f"The same images of the test set for each encoding, of its first seed that is done. {about}"
     return ReportFigure("found", "What was found", " ".join([caption, *refused]), shown, [])
+
+
+def _find_picture(record: RunRecord) -> Path | None:
+    """The picture of predictions of a finished run, if its directory has one."""
+    if record.score is None or record.location is None:
+        return None
+    path = Path(record.location) / PREDICTIONS_FILE
+    return path if path.is_file() else None
 
 
 def _make_picture_panel(name: str, label: str, data: bytes) -> FigurePanel:

@@ -5,9 +5,12 @@ Numbers and settings in words.
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
+from ropewalk.lab.metrics import TOP1_ACCURACY
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.statistics import MeanEstimate
 
 
@@ -49,23 +52,6 @@ def make_html_details(summary: str, *children: str) -> HtmlText:
     return make_html_tag("details", make_html_tag("summary", summary), *children)
 
 
-MINUS_SIGN = "−"
-
-
-def format_score(estimate: MeanEstimate | None, metric: RunMetric) -> str:
-    """67.5 ± 3.2 %, or without an interval where there is none."""
-    if estimate is None:
-        return "–"
-    return f"{metric.number(estimate.mean, estimate.half)} {metric.unit}".rstrip()
-
-
-def format_difference(estimate: MeanEstimate | None, metric: RunMetric) -> str:
-    """+4.1 ± 1.0, in hundredths where it is a share."""
-    if estimate is None:
-        return "–"
-    return metric.number(estimate.mean, estimate.half, sign="+").replace("-", MINUS_SIGN)
-
-
 def format_accuracy(estimate: MeanEstimate | None) -> str:
     """An accuracy."""
     return format_score(estimate, TOP1_ACCURACY)
@@ -79,13 +65,6 @@ def format_accuracy_difference(estimate: MeanEstimate | None) -> str:
 def exceeds_interval(estimate: MeanEstimate) -> bool:
     """Whether a difference is larger than half its interval; one without an interval is not."""
     return estimate.half is not None and abs(estimate.mean) > estimate.half
-
-
-def format_amount(value: float | None) -> str:
-    """A number with a few digits that count, or a dash."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def format_setting(value: Any) -> str:
@@ -109,3 +88,8 @@ def join_words(words: Sequence[str]) -> str:
 def format_count(count: int, noun: str) -> str:
     """1 run, 2 runs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def format_record_error(record: RunRecord, error: Exception) -> str:
+    """An error without the path of the folder that holds the run."""
+    return str(error) if record.location is None else str(error).replace(record.location, Path(record.location).name)

@@ -4,6 +4,7 @@ The figure of where trained heads look, from the weights themselves.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.report.figures import FigurePanel, FigureSources, ReportFigure
-from ropewalk.lab.report.format import join_words
-from ropewalk.lab.report.load import LoadedRun
+from ropewalk.lab.report.format import format_record_error, join_words
 from ropewalk.lab.report.panels import PANEL_WIDTH, make_canvas, shorten_label
 from ropewalk.lab.report.series import select_quantiles
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle
+from ropewalk.lab.run_store import RunFolder
 
 ATTENTION_COLOR = "#d9570c"
 """The colour of weights, more or less of it: it can be seen on light and on dark paper."""
@@ -67,13 +68,14 @@ def make_attention_figure(of: FigureSources) -> ReportFigure | str:
     """Where heads look, from trained weights."""
     shown, refused, bare = list[FigurePanel](), list[str](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        for found in [each for each in seeds.values() if each.score is not None][:1]:
+        for record in [each for each in seeds.values() if each.score is not None and each.location is not None][:1]:
+            folder = Path(record.location or "")
             try:
-                shown.append(_make_attention_panel(of, f"attention-{i}", label, _load_patterns(found)))
+                shown.append(_make_attention_panel(of, f"attention-{i}", label, _load_patterns(folder)))
             except (ValueError, RuntimeError, OSError) as error:
-                if (found.run.path / "checkpoint.safetensors").is_file():
-                    refused.append(f"{label}: {found.format_error(error)}.")
-                elif not found.restored:
+                if (folder / "checkpoint.safetensors").is_file():
+                    refused.append(f"{label}: {format_record_error(record, error)}.")
+                else:
                     bare.append(label)
     refused += [f"There is no checkpoint.safetensors of {join_words(bare)}."] if bare else []
     if not shown:
@@ -100,8 +102,9 @@ def _make_attention_panel(of: FigureSources, name: str, label: str, pictures: Ma
     return of.panel(name, alt, [], plot_attention_heads, pictures, shorten_label(label, 40))
 
 
-def _load_patterns(found: LoadedRun) -> dict[int, Any]:
+def _load_patterns(folder: Path) -> dict[int, Any]:
     """Of the first and last layer, a few heads; of a volume the frame in the middle."""
-    layers = sorted({0, found.run.config.depth - 1})
-    pictures = {layer: np.asarray(each)[:MAX_HEADS] for layer, each in measure_attention_weights(found.run, layers).items()}
+    run = RunFolder.at(folder)
+    layers = sorted({0, run.config.depth - 1})
+    pictures = {layer: np.asarray(each)[:MAX_HEADS] for layer, each in measure_attention_weights(run, layers).items()}
     return {layer: each if each.ndim == 3 else each[:, each.shape[1] // 2] for layer, each in pictures.items()}

@@ -29,8 +29,8 @@ from ropewalk.lab.report.sections import (
     render_shared_settings,
     render_single_numbers,
 )
-from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.theme import PAGE_CSS
+from ropewalk.lab.results_table import TableRow
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Browsers refuse whatever would be fetched or run."""

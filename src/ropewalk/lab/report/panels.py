@@ -14,8 +14,8 @@ from ropewalk.lab.figures.figure_layout import LABEL_SIZE, style_axes
 from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.series import EstimateLines, average_metric_curve, get_metric_curve
-from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle
+from ropewalk.lab.results_table import TableRow
 from ropewalk.lab.statistics import MeanEstimate
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.0, 2.7  # inches

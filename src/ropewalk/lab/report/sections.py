@@ -6,22 +6,19 @@ What was held equal, and what was not.
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ropewalk import factory
 from ropewalk.lab.config import HASHED_IF_SET_FIELDS, UNHASHED_FIELDS
-from ropewalk.lab.metrics import RunMetric
+from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.conclusions import GroupConclusions
 from ropewalk.lab.report.figures import ReportFigure
 from ropewalk.lab.report.format import (
     HtmlText,
     exceeds_interval,
-    format_amount,
     format_count,
-    format_difference,
-    format_score,
     format_setting,
     join_html,
     join_words,
@@ -31,43 +28,34 @@ from ropewalk.lab.report.format import (
     make_html_tag,
 )
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.load import LoadedRun
 from ropewalk.lab.report.reproduce import format_reproduction
-from ropewalk.lab.report.table import (
-    SCORE_CHANGE_TITLE,
-    SECONDARY_METRICS,
-    SHUFFLED_TITLE,
-    TableRow,
-    tabulate_single_numbers,
-)
+from ropewalk.lab.report.series import SCORE_CHANGE_TITLE, SHUFFLED_TITLE, tabulate_single_numbers
 from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, EncodingStyle
+from ropewalk.lab.results_table import TableRow, format_difference, make_table_cells
 from ropewalk.lab.tasks.base import UNUSED_FIELDS
 from ropewalk.lab.tasks.text import IMAGE_ONLY_FIELDS
 
-RESTORED_OMISSIONS = (
-    "First weights, names of folders, and data that a line does not name are as the study has them now. Weights, pictures, "
-    "losses of training and what probes refused are not in lines; times and memory are left out, since lines do not say "
-    "what else ran there."
-)
-
 
 def describe_source(groups: Sequence[RunGroup]) -> str:
-    """What runs were read from: folders, lines, or both."""
-    names = {True: "lines of a study", False: "the folders of runs"}
-    return join_words([names[each] for each in sorted({found.restored for group in groups for found in group.runs})])
+    """What the records were read from: run directories, JSON lines, or both."""
+    names = {True: "JSON lines", False: "run directories"}
+    read = {record.location is None for group in groups for record in group.runs}
+    return join_words([names[each] for each in sorted(read)])
 
 
 def describe_missing(group: RunGroup) -> list[str]:
-    """All of it, in sentences."""
-    return describe_restored_runs(group) + _describe_refusals(group) + _describe_unreadable(group)
+    """What could not be shown, a sentence each."""
+    return _describe_missing_files(group) + _describe_refusals(group) + _describe_unreadable(group)
 
 
-def describe_restored_runs(group: RunGroup) -> list[str]:
-    """How many runs are restored from lines, if any, and what they lack."""
-    count = sum(found.restored for found in group.runs)
-    few = f"{count} of these runs {'is' if count == 1 else 'are'}"
-    these = "These runs are" if count == len(group.runs) else few
-    return [f"{these} restored from lines of a study. {RESTORED_OMISSIONS}"] if count else []
+def _describe_missing_files(group: RunGroup) -> list[str]:
+    """What JSON lines do not hold."""
+    count = sum(record.location is None for record in group.runs)
+    subject = "All runs" if count == len(group.runs) else format_count(count, "run")
+    lines = f"{subject} {'was' if count == 1 and count < len(group.runs) else 'were'} read from JSON lines, without weights."
+    times = "Times are left out where the load of the machine was not recorded."
+    untimed = any(record.location is None and record.neighbors is None for record in group.runs)
+    return ([lines] if count else []) + ([times] if untimed else [])
 
 
 def _describe_refusals(group: RunGroup) -> list[str]:
@@ -83,11 +71,9 @@ def _describe_refusals(group: RunGroup) -> list[str]:
 
 
 def _describe_unreadable(group: RunGroup) -> list[str]:
-    """Files that could not be read, and runs that were given twice."""
-    told = [trouble for found in group.runs for trouble in found.troubles]
-    return told + (
-        [f"{format_count(group.twice, 'run')} with the same settings as another left out."] if group.twice else []
-    )
+    """Files that could not be read, and duplicate runs."""
+    problems = [f"{problem}." for record in group.runs for problem in record.problems]
+    return problems + ([f"{format_count(group.twice, 'duplicate run')} left out."] if group.twice else [])
 
 
 SINGLE_NUMBER_NOTES = {
@@ -116,55 +102,26 @@ def _render_marker_svg(kind: str, width: int, style: EncodingStyle, shapes: str)
 
 
 def render_results(rows: Sequence[TableRow], styles: Mapping[str, EncodingStyle], baseline: str) -> HtmlText:
-    """The table; columns that nobody has are left out."""
-    metric = rows[0].metric
-    columns: dict[str, Callable[[TableRow], str]] = {
-        f"Test {metric.name}": lambda row: format_score(row.score, metric),
-        "Test pixel accuracy": lambda row: _format_seed_mean(row, "test_pixel_accuracy"),
-        f"{metric.points.capitalize()} above {baseline}": lambda row: render_difference(row, baseline),
-        **_secondary_columns(metric),
-        "Parameters of encoding": lambda row: format_amount(row.encoding_parameters),
-        "Parameters of model": lambda row: format_amount(row.parameters),
-        "Training, s": lambda row: format_amount(row.seconds),
-        f"{metric.things.capitalize()} per second": lambda row: format_amount(row.per_second),
-        "Inference, × without": lambda row: format_amount(row.inference_ratio),
-        "Peak memory, MiB": lambda row: format_amount(None if row.peak_bytes is None else row.peak_bytes / 2**20),
-    }
-    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    kept = {name: column for name, column in cells.items() if any(cell != "–" for cell in column)}
+    """The table of results."""
+    table = make_table_cells(rows, "page")
     body = [
-        (render_label(row.label, styles), format_seed_count(row), *(column[i] for column in kept.values()))
-        for i, row in enumerate(rows)
+        [
+            render_label(row.label, styles)
+            if cell.key == "label"
+            else render_difference(row, baseline)
+            if cell.key == "difference"
+            else cell.text
+            for cell in cells
+        ]
+        for row, cells in zip(rows, table.rows, strict=True)
     ]
     marked = next((i for i, row in enumerate(rows) if row.label == baseline), None)
-    return make_html_tag(
-        "div", make_html_table(("Encoding", "Seeds", *kept), body, label="Results", marked=marked), class_="results"
-    )
-
-
-def _secondary_columns(metric: RunMetric) -> dict[str, Callable[[TableRow], str]]:
-    """Columns of what stands beside a metric."""
-
-    def cell(name: str) -> Callable[[TableRow], str]:
-        return lambda row: "–" if (value := row.beside()[name]) is None else metric.number(value)
-
-    return {title: cell(name) for name, title in SECONDARY_METRICS.get(metric.key, {}).items()}
-
-
-def _format_seed_mean(row: TableRow, name: str) -> str:
-    """Of seeds, in per cent; a dash where none has it."""
-    there = [found.result[name] for found in row.runs.values() if name in found.result]
-    return f"{100 * math.fsum(there) / len(there):.1f} %" if there else "–"
+    return make_html_tag("div", make_html_table(table.titles, body, label="Results", marked=marked), class_="results")
 
 
 def render_label(label: str, styles: Mapping[str, EncodingStyle]) -> HtmlText:
     """An encoding with its mark; a long label has several lines."""
     return make_html_tag("span", render_marker(styles[label]), label, class_="name" if len(label) < 33 else "long")
-
-
-def format_seed_count(row: TableRow) -> str:
-    """How many are done, and of how many."""
-    return f"{len(row.done)} of {len(row.runs)}" if row.undone else str(len(row.done))
 
 
 def render_difference(row: TableRow, baseline: str) -> str:
@@ -235,11 +192,13 @@ def _format_seeds(row: TableRow) -> str:
 
 
 def _render_commands(row: TableRow) -> list[HtmlText]:
-    config = next(iter(row.runs.values())).run.config
+    config = next(iter(row.runs.values())).config
     settings = {name: value for name, value in config.document().items() if name not in UNHASHED_FIELDS}
-    lines = format_reproduction([found.run.config for found in row.runs.values()])
-    folders = join_words([found.run.path.name for found in row.runs.values()])
-    said = make_html_tag("p", "Folders: ", folders, ". ", render_paper_link(config.encoding), class_="note")
+    lines = format_reproduction([record.config for record in row.runs.values()])
+    names = join_words(
+        [Path(record.location).name if record.location else record.config.name for record in row.runs.values()]
+    )
+    said = make_html_tag("p", "Run directories: ", names, ". ", render_paper_link(config.encoding), class_="note")
     return [
         said,
         make_html_tag("pre", "\n".join(lines)),
@@ -327,9 +286,8 @@ def describe_machines(group: RunGroup) -> str:
     return f"They did not all run on the same machine, so that times cannot be compared: {'; '.join(told)}.{unknown}"
 
 
-def _describe_machine(found: LoadedRun) -> str:
-    parts = [found.environment.get("machine"), found.environment.get("versions")]
-    machine, versions = (part if isinstance(part, dict) else {} for part in parts)
+def _describe_machine(found: RunRecord) -> str:
+    machine, versions = found.machine or {}, found.versions or {}
     said = [str(machine.get("device", "")), f"torch {versions['torch']}" if "torch" in versions else ""]
     return ", ".join(word for word in said if word)
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from ropewalk.lab.figures.figure_layout import get_legend_style
 from ropewalk.lab.report.figures import FigurePanel, FigureSources, ReportFigure, describe_error_bars
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.load import ProbeEntry, parse_finite
 from ropewalk.lab.report.panels import PANEL_HEIGHT, StyleMap, add_horizontal_grid, make_canvas, shorten_label
-from ropewalk.lab.report.series import EstimateLines, collect_lines
+from ropewalk.lab.report.series import EstimateLines, ProbeEntry, collect_lines
 from ropewalk.lab.report.theme import LIGHT_THEME, assign_styles
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.validation import parse_finite
 
 BLIND_GUESS_BITS = 8.0
 """Bits per byte of somebody who knows nothing."""
