@@ -8,6 +8,7 @@ it was stopped, and any of its runs can be made alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ropewalk.lab.config import Config
@@ -16,6 +17,8 @@ from ropewalk.lab.errors import CommandError
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.studies.claims import StudyClaim
 from ropewalk.validation import check_choice
+
+NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,16 @@ class Study:
     parts: Mapping[str, StudyPart]
     claims: tuple[StudyClaim, ...] = ()
 
-    def config(self, part: str, overrides: Mapping[str, Any]) -> Config:
+    def config(self, part: str, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of a part, with overrides that apply to all parts."""
         return replace(self.base, **{**self.parts[part].settings, **overrides})
 
-    def run_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any]) -> Config:
+    def run_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of one run of a part, without `start`."""
         encoding = parse_encoding(self.encodings[name])
         return replace(self.config(part, overrides), encoding=encoding.encoding, options=encoding.options, seed=seed)
 
-    def origin_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any]) -> Config:
+    def origin_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of the run from which one is initialized: with the same seed, or else the first of the other part."""
         after = self.parts[part].after
         assert after is not None
