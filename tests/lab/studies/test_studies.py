@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.cli import main
+from ropewalk.lab import probes
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
@@ -167,7 +168,7 @@ def test_a_run_that_cannot_be_probed_has_no_record(tmp_path, monkeypatch, capsys
     def broken(run, names, **options):
         raise RuntimeError("no images today")
 
-    monkeypatch.setattr("ropewalk.lab.probes.probe_run", broken)
+    patch_everywhere(monkeypatch, probes, "probe_run", broken)
     assert run(tmp_path, "--part", "screening", "--only", "none") == 1
     assert "could not be probed, and has no record: no images today" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "out" / "screening.jsonl").exists()
