@@ -341,14 +341,14 @@ class FormattedTable(NamedTuple):
 
 
 def make_table_cells(
-    rows: Sequence[TableRow], table: str, *, columns: Sequence[TableColumn] = COLUMNS, more_digits: int = 0
+    rows: Sequence[TableRow], table: str, *, more_columns: Sequence[TableColumn] = (), more_digits: int = 0
 ) -> FormattedTable:
     """Format the columns of a table that have a title and, in some row, a value."""
     if not rows:
         return FormattedTable([], [])
     metric = rows[0].metric
     titles, body = list[str](), [list[TableCell]() for _ in rows]
-    for column in columns:
+    for column in (*COLUMNS, *more_columns):
         if column.title is None or not column.is_in(table, metric):
             continue
         values = [column.compute(row) for row in rows]
@@ -443,9 +443,9 @@ def format_text_table(rows: Sequence[TableRow]) -> list[str]:
     return ["  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def format_markdown_table(rows: Sequence[TableRow], columns: Sequence[TableColumn] = COLUMNS) -> str:
-    """For the documentation; further columns may be given beside those of `COLUMNS`."""
-    formatted = make_table_cells(rows, "study", columns=columns)
+def format_markdown_table(rows: Sequence[TableRow], more_columns: Sequence[TableColumn] = ()) -> str:
+    """For the documentation; `more_columns` follow those of `COLUMNS`."""
+    formatted = make_table_cells(rows, "study", more_columns=more_columns)
     lines = [formatted.titles, ["---"] * len(formatted.titles)]
-    lines += [[cell.text.replace("|", "\\|") for cell in cells] for cells in formatted.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines += [[cell.text for cell in cells] for cells in formatted.rows]
+    return "\n".join(f"| {' | '.join(text.replace('|', '&#124;') for text in line)} |" for line in lines)
