@@ -14,7 +14,7 @@ from ropewalk.lab import probes
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_options
 from ropewalk.lab.report import write_report
-from ropewalk.lab.report.groups import group_runs
+from ropewalk.lab.report.groups import group_records
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.studies import ALL_STUDIES, lines
 from ropewalk.lab.studies.lines import build_result_line, drop_unset_settings, get_line_settings, load_result_lines
@@ -150,7 +150,7 @@ def test_of_a_run_s_folder_and_its_line_the_folder_counts(made, place):
     folders = [RunFolder.at(made / run.path) for run in originals(made)]
     restored = restore_line_runs(made / "out" / "second.jsonl", made / place)
     for runs in (folders + restored, restored + folders):
-        (group,) = group_runs(runs)
+        (group,) = group_records(runs)
         assert (len(group.runs), group.twice) == (4, 4)
         assert not any(found.restored for found in group.runs)
 
@@ -159,7 +159,7 @@ def test_a_line_counts_before_a_folder_that_is_not_done(made, tmp_path):
     own = originals(made)[0]
     begun = RunFolder.at(Path(shutil.copytree(own.path, tmp_path / "runs" / own.path.name)))
     (begun.path / "result.json").unlink()
-    (group,) = group_runs([begun, restore_line_runs(made / "out" / "second.jsonl", tmp_path)[0]])
+    (group,) = group_records([begun, restore_line_runs(made / "out" / "second.jsonl", tmp_path)[0]])
     assert [found.restored for found in group.runs] == [True]
 
 
@@ -191,13 +191,13 @@ def test_files_of_lines_are_reported_together(made, tmp_path, capsys):
 def test_lines_twice_are_runs_twice(made, tmp_path):
     path = tmp_path / "both.jsonl"
     path.write_text(2 * (made / "out" / "second.jsonl").read_text())
-    (group,) = group_runs(restore_line_runs(path, tmp_path / "runs"))
+    (group,) = group_records(restore_line_runs(path, tmp_path / "runs"))
     assert (len(group.runs), group.twice) == (4, 4)
 
 
 def test_detectors_are_one_group(tmp_path):
     path = RESULTS / "pedestrians" / "masks.jsonl"
-    (group,) = group_runs(restore_line_runs(path, tmp_path))
+    (group,) = group_records(restore_line_runs(path, tmp_path))
     assert {len(seeds) for seeds in group.found.values()} == {3}
     assert set(group.found) == {"none", "learned-ape", "axial", "mixed", "spherical", "liere:block=8", "comrope-ld:block=8"}
     assert group.settings["start"] == "runs of the same encoding, 100 epochs of imagenette160"

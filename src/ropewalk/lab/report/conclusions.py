@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.lab.report.format import exceeds_interval, format_count, format_difference, format_score, join_words
+from ropewalk.lab.report.format import exceeds_interval, format_count, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.table import TableRow
+from ropewalk.lab.results_table import TableRow, format_difference, format_score
 from ropewalk.lab.statistics import compute_cochran_limit, estimate_differences
 
 
@@ -23,7 +23,11 @@ def write_conclusions(group: RunGroup, rows: Sequence[TableRow], baseline: str) 
     done = [row for row in rows if row.score]
     if not done:
         return GroupConclusions(["No run is finished."], _describe_unfinished(rows))
-    findings = [*_describe_best(group, done), *_describe_differences(done, baseline), *_describe_missing_pairs(done, baseline)]
+    findings = [
+        *_describe_best(group, done),
+        *_describe_differences(done, baseline),
+        *_describe_missing_pairs(done, baseline),
+    ]
     return GroupConclusions(findings, [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows)])
 
 
@@ -42,7 +46,9 @@ def _describe_best(group: RunGroup, done: Sequence[TableRow]) -> list[str]:
         for row in done
         if row.label != best.label and not (row.label in others and exceeds_interval(others[row.label]))
     ]
-    return [f"{first}. {f'It does not differ significantly from {join_words(near)}' if near else 'It differs significantly from all others'}."]
+    return [
+        f"{first}. {f'It does not differ significantly from {join_words(near)}' if near else 'It differs significantly from all others'}."
+    ]
 
 
 def _describe_differences(done: Sequence[TableRow], baseline: str) -> list[str]:
@@ -112,16 +118,33 @@ def _compute_variance(row: TableRow) -> float:
 
 def _describe_unfinished(rows: Sequence[TableRow]) -> list[str]:
     missing = [f"{row.label}, seed {seed} ({reason})" for row in rows for seed, reason in row.undone.items()]
-    return [f"{format_count(len(missing), 'run')} without a result, left out of all means: {'; '.join(missing)}."] if missing else []
+    return (
+        [f"{format_count(len(missing), 'run')} without a result, left out of all means: {'; '.join(missing)}."]
+        if missing
+        else []
+    )
 
 
 def list_missing(group: RunGroup) -> list[str]:
-    """What could not be measured, files that could not be read, and runs that were given twice."""
+    """What could not be measured, files that could not be read, and duplicate runs."""
     return [
+        *_describe_json_lines(group),
         *_describe_refusals(group),
-        *(problem for record in group.runs for problem in record.problems),
-        *([f"{format_count(group.twice, 'run')} with the same settings as another left out."] if group.twice else []),
+        *(f"{problem}." for record in group.runs for problem in record.problems),
+        *([f"{format_count(group.twice, 'duplicate run')} left out."] if group.twice else []),
     ]
+
+
+def _describe_json_lines(group: RunGroup) -> list[str]:
+    """What JSON lines do not hold."""
+    lines = [record for record in group.runs if record.location is None]
+    subject = (
+        "All runs were" if len(lines) == len(group.runs) else "1 run was" if len(lines) == 1 else f"{len(lines)} runs were"
+    )
+    sentences = [f"{subject} read from JSON lines, without weights."] if lines else []
+    if any(record.neighbors is None for record in lines):
+        sentences.append("Times are left out where the load of the machine was not recorded.")
+    return sentences
 
 
 def _describe_refusals(group: RunGroup) -> list[str]:

@@ -11,7 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from ropewalk.lab.metrics import RunMetric
-from ropewalk.lab.report.format import format_difference, format_score
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.report.format import format_record_error
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.panels import (
     FigurePanel,
@@ -30,14 +31,13 @@ from ropewalk.lab.report.panels import (
 from ropewalk.lab.report.probe_figures import (
     PROBE_CURVES,
     draw_probe_curve,
-    hide_location,
     make_attention_figure,
     make_frequencies_figure,
 )
 from ropewalk.lab.report.series import average_metric_curve, get_metric_curve
-from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
 from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap
+from ropewalk.lab.results_table import TableRow, format_difference, format_score
 from ropewalk.lab.run_store import PREDICTIONS_FILE
 
 # Scores
@@ -55,12 +55,12 @@ def make_accuracy_figure(of: FigureSources) -> ReportFigure | str:
         points = metric.points.capitalize()
         values = "; ".join(f"{row.label} {format_difference(row.difference, metric)}" for row in compared)
         alt, title = f"{points} above {of.baseline}: {values}", f"{points} above {shorten_label(of.baseline)}, seed by seed"
-        panels.append(
-            of.draw_panel("difference", alt, [], plot_estimates, compared, of.styles, title, against=of.baseline)
-        )
+        panels.append(of.draw_panel("difference", alt, [], plot_estimates, compared, of.styles, title, against=of.baseline))
         if any(row.difference and row.difference.half is not None for row in compared):
             corrected = ", corrected for multiple comparisons" if len(compared) > 1 else ""
-            caption += f" Intervals of differences are 95 %{corrected}: a difference is significant if its bar excludes zero."
+            caption += (
+                f" Intervals of differences are 95 %{corrected}: a difference is significant if its bar excludes zero."
+            )
     return ReportFigure("accuracy", metric.capitalized_name, caption, panels, [])
 
 
@@ -189,7 +189,9 @@ def plot_cost_scatter(rows: Sequence[TableRow], styles: StyleMap, title: str, *,
 
 # Predictions
 
-BOXES_CAPTION = "Dashed boxes are the ground truth; orange boxes are predictions with a score of at least 0.5, printed above."
+BOXES_CAPTION = (
+    "Dashed boxes are the ground truth; orange boxes are predictions with a score of at least 0.5, printed above."
+)
 MASKS_CAPTION = "From left to right: image, ground truth, prediction. Grey pixels are ignored."
 
 
@@ -197,17 +199,25 @@ def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
     """Show the predictions on test images that runs drew when they finished, of the first seed of each encoding."""
     panels, unreadable = list[FigurePanel](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        paths = [Path(each.location) / PREDICTIONS_FILE for each in seeds.values() if each.score is not None and each.location]
-        for path in [each for each in paths if each.is_file()][:1]:
+        pictures = {seed: path for seed, record in seeds.items() if (path := _find_picture(record)) is not None}
+        for seed, path in list(pictures.items())[:1]:
             try:
                 panels.append(_embed_image(f"found-{i}{of.suffix}", label, path.read_bytes()))
             except (OSError, ValueError, SyntaxError) as error:
-                unreadable.append(f"{label}: its {path.name} cannot be read ({hide_location(error, path.parent)}).")
+                unreadable.append(f"{label}: its {path.name} cannot be read ({format_record_error(seeds[seed], error)}).")
     if not panels:
         return " ".join(["No finished run has a picture of its predictions.", *unreadable])
     about = MASKS_CAPTION if of.group.settings.get("task") == "segment" else BOXES_CAPTION
     caption = f"The same test images for each encoding, first finished seed. {about}"
     return ReportFigure("found", "Predictions", " ".join([caption, *unreadable]), panels, [])
+
+
+def _find_picture(record: RunRecord) -> Path | None:
+    """The picture of the predictions of a finished run, if its directory has one."""
+    if record.score is None or record.location is None:
+        return None
+    path = Path(record.location) / PREDICTIONS_FILE
+    return path if path.is_file() else None
 
 
 def _embed_image(name: str, label: str, data: bytes) -> FigurePanel:

@@ -23,7 +23,7 @@ from ropewalk.lab.report.format import exceeds_interval, format_count, format_se
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction
-from ropewalk.lab.report.table import tabulate_single_numbers
+from ropewalk.lab.report.series import tabulate_single_numbers
 from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, StyleMap, format_css_variables
 from ropewalk.lab.results_table import TableCell, TableRow, make_table_cells
 from ropewalk.lab.tasks.base import UNUSED_FIELDS
@@ -48,12 +48,16 @@ class ReportChapter(NamedTuple):
 def render_page(chapters: Sequence[ReportChapter], styles: StyleMap, *, question: str, baseline: str) -> str:
     """Render the page of all groups."""
     groups = [each.group for each in chapters]
-    return make_environment().get_template("page.html.j2").render(
-        title=question.strip() or "What does the encoding change?",
-        lead=describe_runs(groups),
-        styles=styles,
-        differing=list_differing_settings(groups) if len(groups) > 1 else {},
-        chapters=[_describe_chapter(each, baseline, several=len(chapters) > 1) for each in chapters],
+    return (
+        make_environment()
+        .get_template("page.html.j2")
+        .render(
+            title=question.strip() or "What does the encoding change?",
+            lead=describe_runs(groups),
+            styles=styles,
+            differing=list_differing_settings(groups) if len(groups) > 1 else {},
+            chapters=[_describe_chapter(each, baseline, several=len(chapters) > 1) for each in chapters],
+        )
     )
 
 
@@ -186,14 +190,18 @@ def list_shared_settings(settings: Mapping[str, Any]) -> dict[str, list[tuple[st
     known = {name for names in SETTING_AREAS.values() for name in names}
     areas = {**SETTING_AREAS, "Other": tuple(name for name in settings if name not in known)}
     shown = {
-        area: [_describe_setting(name, settings[name]) for name in names if name in settings and setting_applies(name, settings)]
+        area: [
+            _describe_setting(name, settings[name]) for name in names if name in settings and setting_applies(name, settings)
+        ]
         for area, names in areas.items()
     }
     return {area: values for area, values in shown.items() if values}
 
 
 def _describe_setting(name: str, value: Any) -> tuple[str, str]:
-    return name.replace("_", " "), UNSET_MEANINGS[name] if value is None and name in UNSET_MEANINGS else format_setting(value)
+    return name.replace("_", " "), UNSET_MEANINGS[name] if value is None and name in UNSET_MEANINGS else format_setting(
+        value
+    )
 
 
 def setting_applies(name: str, settings: Mapping[str, Any]) -> bool:

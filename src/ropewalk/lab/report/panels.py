@@ -23,8 +23,8 @@ from matplotlib.ticker import FuncFormatter
 from ropewalk.lab.figures.figure_layout import LABEL_SIZE, get_legend_style, style_axes
 from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, StyleMap, use_css_variables
+from ropewalk.lab.results_table import TableRow
 from ropewalk.lab.statistics import MeanEstimate
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.0, 2.7  # inches
@@ -118,7 +118,15 @@ def mark_encoding(label: str, *artists: Artist) -> None:
 
 
 def draw_error_bars(
-    axes: Axes, encoding: str | None, x: Any, y: Any, bars: Any, *, style: EncodingStyle, across: bool = False, **options: Any
+    axes: Axes,
+    encoding: str | None,
+    x: Any,
+    y: Any,
+    bars: Any,
+    *,
+    style: EncodingStyle,
+    across: bool = False,
+    **options: Any,
 ) -> None:
     """Means with error bars in a style; `bars` may be None."""
     look = {"marker": style.mark, "color": style.colour, "linestyle": "none", **options}
@@ -131,7 +139,10 @@ def compute_error_lengths(estimates: Iterable[MeanEstimate], bounds: tuple[float
     """Compute the lengths of error bars below and above the means; bars end where values do."""
     low, high = bounds
     pairs = [(each.mean, each.half or 0.0) for each in estimates]
-    return [[min(half, max(mean - low, 0.0)) for mean, half in pairs], [min(half, max(high - mean, 0.0)) for mean, half in pairs]]
+    return [
+        [min(half, max(mean - low, 0.0)) for mean, half in pairs],
+        [min(half, max(high - mean, 0.0)) for mean, half in pairs],
+    ]
 
 
 def get_metric_bounds(metric: RunMetric) -> tuple[float, float]:

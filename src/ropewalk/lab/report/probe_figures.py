@@ -16,7 +16,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.probes.probe import ProbeCurve, ProbeRow
-from ropewalk.lab.report.format import format_score, join_words
+from ropewalk.lab.report.format import format_record_error, join_words
 from ropewalk.lab.report.panels import (
     PANEL_WIDTH,
     FigurePanel,
@@ -31,9 +31,11 @@ from ropewalk.lab.report.panels import (
     make_canvas,
     shorten_label,
 )
-from ropewalk.lab.report.series import EstimateLines, collect_frequencies, collect_lines, parse_finite, select_quantiles
+from ropewalk.lab.report.series import EstimateLines, collect_frequencies, collect_lines, select_quantiles
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, StyleMap
+from ropewalk.lab.results_table import format_score
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.validation import parse_finite
 
 # Curves
 
@@ -115,9 +117,7 @@ def _make_place(curve: ProbeCurve, value: str) -> Callable[[ProbeRow], float | N
 def _describe_ends(line: Mapping[float, Any], metric: RunMetric | None) -> str:
     """The values of a line at its first and last x."""
     ends = [next(iter(line)), next(reversed(line))] if len(line) > 1 else [*line]
-    return ", ".join(
-        f"{format_score(line[x], metric) if metric else format(line[x].mean, '.3g')} at {x:g}" for x in ends
-    )
+    return ", ".join(f"{format_score(line[x], metric) if metric else format(line[x].mean, '.3g')} at {x:g}" for x in ends)
 
 
 def plot_curves(
@@ -221,7 +221,7 @@ def make_attention_figure(of: FigureSources) -> ReportFigure | str:
                 panels.append(_draw_attention_panel(of, f"attention-{i}", label, _load_patterns(record.config, folder)))
             except (ValueError, RuntimeError, OSError) as error:
                 if (folder / "checkpoint.safetensors").is_file():
-                    unreadable.append(f"{label}: {hide_location(error, folder)}.")
+                    unreadable.append(f"{label}: {format_record_error(record, error)}.")
                 else:
                     without.append(label)
     missing = [*unreadable, *([f"No checkpoint of {join_words(without)}."] if without else [])]
@@ -232,11 +232,6 @@ def make_attention_figure(of: FigureSources) -> ReportFigure | str:
         f"Heads are columns{_describe_selection(of)}; first finished seed. Each picture is scaled to its own maximum."
     )
     return ReportFigure("attention", "Attention patterns", " ".join([caption, *missing]), panels, [])
-
-
-def hide_location(error: Exception, folder: Path) -> str:
-    """The message of an error, with the name of the run directory instead of its path."""
-    return str(error).replace(str(folder), folder.name)
 
 
 def _describe_selection(of: FigureSources) -> str:

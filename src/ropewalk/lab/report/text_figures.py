@@ -22,9 +22,10 @@ from ropewalk.lab.report.panels import (
     make_canvas,
     shorten_label,
 )
-from ropewalk.lab.report.series import EstimateLines, collect_lines, parse_finite
+from ropewalk.lab.report.series import EstimateLines, collect_lines
 from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap, assign_styles
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.validation import parse_finite
 
 UNIFORM_BITS = 8.0
 """Bits per byte of a uniform guess."""
@@ -104,9 +105,7 @@ def _draw_key_extension_panel(of: FigureSources, name: str, label: str) -> Figur
         words: line for words, rule in rules.items() if (line := _collect_key_lines(of.group, rule, "digits").get(label))
     }
     title, styles = f"{shorten_label(label, 40)}: digits retrieved", assign_styles(lines, UNEXTENDED_LABEL)
-    return _draw_length_panel(
-        of, name, lines, styles, title, "length of the text, bytes", encoding=label, share=True
-    )
+    return _draw_length_panel(of, name, lines, styles, title, "length of the text, bytes", encoding=label, share=True)
 
 
 def _collect_position_lines(group: RunGroup, rule: str | None, factor: int | None = None) -> EstimateLines:
@@ -151,9 +150,7 @@ def _draw_extension_panel(of: FigureSources, name: str, label: str, factor: int)
             lines[rule] = line
     title = f"{shorten_label(label, 40)}, {factor} times as long"
     styles = assign_styles(lines, UNEXTENDED_LABEL)
-    return _draw_length_panel(
-        of, name, lines, styles, title, "position, bytes", encoding=label, top=UNIFORM_BITS
-    )
+    return _draw_length_panel(of, name, lines, styles, title, "position, bytes", encoding=label, top=UNIFORM_BITS)
 
 
 def _draw_length_panel(
