@@ -46,9 +46,8 @@ def _describe_best(group: RunGroup, done: Sequence[TableRow]) -> list[str]:
         for row in done
         if row.label != best.label and not (row.label in others and exceeds_interval(others[row.label]))
     ]
-    return [
-        f"{first}. {f'It does not differ significantly from {join_words(near)}' if near else 'It differs significantly from all others'}."
-    ]
+    second = f"does not differ significantly from {join_words(near)}" if near else "differs significantly from all others"
+    return [f"{first}. It {second}."]
 
 
 def _describe_differences(done: Sequence[TableRow], baseline: str) -> list[str]:
@@ -106,9 +105,9 @@ def _describe_unsteady(done: Sequence[TableRow]) -> list[str]:
     if not found[most] > limit * total:
         return []
     return [
-        f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} seeds "
-        f"(significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and those of the "
-        "others are too wide."
+        f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
+        f"seeds (significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and "
+        "those of the others are too wide."
     ]
 
 

@@ -50,7 +50,8 @@ def make_accuracy_figure(of: FigureSources) -> ReportFigure | str:
     metric = of.group.metric
     alt = f"Test {metric.name}: " + "; ".join(f"{row.label} {format_score(row.score, metric)}" for row in of.done)
     panels = [of.draw_panel("accuracy", alt, [], plot_estimates, of.done, of.styles, f"Test {metric.title}")]
-    caption = f"Test {metric.name}, mean over seeds; small ticks are single seeds. {describe_error_bars(row.score for row in of.done)}"
+    bars = describe_error_bars(row.score for row in of.done)
+    caption = f"Test {metric.name}, mean over seeds; small ticks are single seeds. {bars}"
     if compared := [row for row in of.done if row.difference]:
         points = metric.points.capitalize()
         values = "; ".join(f"{row.label} {format_difference(row.difference, metric)}" for row in compared)
@@ -226,11 +227,10 @@ def _embed_image(name: str, label: str, data: bytes) -> FigurePanel:
         width, height = picture.size
         picture.verify()
     line = width // 16
-    title = f'<text x="0" y="{0.6 * line:g}" font-size="{line / 2:g}" fill="currentColor">{escape(shorten_label(label, 40))}</text>'
-    image = (
-        f'<image y="{line}" width="{width}" height="{height}" '
-        f'href="data:image/png;base64,{base64.b64encode(data).decode()}"/>'
-    )
+    style = f'x="0" y="{0.6 * line:g}" font-size="{line / 2:g}" fill="currentColor"'
+    title = f"<text {style}>{escape(shorten_label(label, 40))}</text>"
+    address = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    image = f'<image y="{line}" width="{width}" height="{height}" href="{address}"/>'
     svg = f'viewBox="0 0 {width} {height + line}">{title}{image}</svg>'
     return FigurePanel(name, f"Test images with the predictions of {label}", svg, data, label)
 

@@ -1,7 +1,7 @@
 """The parts of a report's figures: panels drawn by matplotlib, as SVG in the page and as PNG beside it.
 
-A panel is narrow enough for its text, of 9 points, to be legible on a phone. What is drawn for one encoding carries its label
-as `data-encoding`, by which the page highlights it. Equal figures give equal bytes.
+A panel is narrow enough for its text, of 9 points, to be legible on a phone. What is drawn for one encoding carries its
+label as `data-encoding`, by which the page highlights it. Equal figures give equal bytes.
 """
 
 import io
@@ -126,11 +126,14 @@ def draw_error_bars(
     *,
     style: EncodingStyle,
     across: bool = False,
+    bar_alpha: float = 1.0,
     **options: Any,
 ) -> None:
-    """Means with error bars in a style; `bars` may be None."""
+    """Means with error bars in a style; `bars` may be None, `bar_alpha` is their opacity."""
     look = {"marker": style.mark, "color": style.colour, "linestyle": "none", **options}
     drawn = axes.errorbar(x, y, **{"xerr" if across else "yerr": bars}, **look)
+    for bar in drawn.lines[2]:
+        bar.set_alpha(bar_alpha)
     if encoding is not None:
         mark_encoding(encoding, *drawn.get_children())
 

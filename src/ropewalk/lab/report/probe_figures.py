@@ -42,9 +42,9 @@ from ropewalk.validation import parse_finite
 PROBE_CURVES = {
     "resolution": ProbeCurve(
         title="Other resolutions",
-        caption="Validation images are resized with antialiasing to other sizes than in training; the model is not trained "
-        "further. Positions of a larger image either continue beyond those of training or are scaled to their range; NTK and "
-        "YaRN lower the frequencies of encodings that support it.",
+        caption="Validation images are resized with antialiasing to other sizes than in training, without further "
+        "training. Positions of a larger image either continue beyond those of training or are scaled to their range; NTK "
+        "and YaRN lower the frequencies of encodings that support it.",
         x=lambda row: row["size"][-1],
         x_label="width of the image, pixels",
         panel_column="mode",
@@ -57,15 +57,15 @@ PROBE_CURVES = {
     ),
     "offset": ProbeCurve(
         title="Shifted positions",
-        caption="All positions of an image are shifted by one random vector; means over several draws. Relative encodings are "
-        "unaffected, unless the model has tokens without a position: a class token or registers.",
+        caption="All positions of an image are shifted by one random vector; means over several draws. Relative encodings "
+        "are unaffected, unless the model has tokens without a position: a class token or registers.",
         x="rho",
         x_label="standard deviation of the shift, patches",
     ),
     "translation": ProbeCurve(
         title="Shifted content",
-        caption="The content of images is shifted and filled with black, positions are kept; means over both directions along "
-        "each axis. Content that leaves the image is lost for every encoding.",
+        caption="The content of images is shifted and filled with black, positions are kept; means over both directions "
+        "along each axis. Content that leaves the image is lost for every encoding.",
         x=lambda row: round(math.hypot(*row["shift"]), 3),
         x_label="shift, pixels",
     ),
@@ -129,7 +129,13 @@ def plot_curves(
     for label, line in lines.items():
         style, means = styles[label], [each.mean for each in line.values()]
         bars = compute_error_lengths(line.values(), bounds) if any(each.half for each in line.values()) else None
-        look: dict[str, Any] = {"linestyle": style.dash, "markersize": 4, "linewidth": 1.4, "elinewidth": 0.8}
+        look: dict[str, Any] = {
+            "linestyle": style.dash,
+            "markersize": 4,
+            "linewidth": 1.4,
+            "elinewidth": 0.8,
+            "bar_alpha": 0.5,
+        }
         draw_error_bars(axes, label, list(line), means, bars, style=style, **look)
     set_measured_ticks(axes, sorted({x for line in lines.values() for x in line}))
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -166,9 +172,10 @@ def make_frequencies_figure(of: FigureSources) -> ReportFigure | str:
     reach = 1.3 * max(values[-1] for layers in there.values() for values in layers.values()) + 0.01
     panels = [_draw_spectrum_panel(of, f"frequencies-{i}", *each, reach) for i, each in enumerate(there.items(), start=1)]
     caption = (
-        "Angle by which trained channels rotate from one side of the image to the other. Each tick is a channel pair, of all "
-        "heads and seeds (quantiles if there are more than 48); the marker is the median. Encodings whose axes commute have "
-        "one wave vector per pair, and its length is drawn; others have one tick per axis. Scales are equal, and linear below 0.1."
+        "Angle by which trained channels rotate from one side of the image to the other. Each tick is a channel pair, of "
+        "all heads and seeds (quantiles if there are more than 48); the marker is the median. Encodings whose axes commute "
+        "have one wave vector per pair, and its length is drawn; others have one tick per axis. Scales are equal, and "
+        "linear below 0.1."
     )
     return ReportFigure("frequencies", "Frequencies of each layer", caption, panels, [])
 
@@ -228,8 +235,8 @@ def make_attention_figure(of: FigureSources) -> ReportFigure | str:
     if not panels:
         return " ".join(["No finished run has weights to compute attention patterns from.", *missing])
     caption = (
-        "Attention weights of a query in the middle of the image (the cross) on all patches, averaged over validation images. "
-        f"Heads are columns{_describe_selection(of)}; first finished seed. Each picture is scaled to its own maximum."
+        "Attention weights of a query in the middle of the image (the cross) on all patches, averaged over validation "
+        f"images. Heads are columns{_describe_selection(of)}; first finished seed. Each is scaled to its own maximum."
     )
     return ReportFigure("attention", "Attention patterns", " ".join([caption, *missing]), panels, [])
 

@@ -39,8 +39,9 @@ def make_positions_figure(of: FigureSources) -> ReportFigure | str:
         return "No run was probed for positions."
     intervals = describe_error_bars(each for line in lines.values() for each in line.values())
     caption = (
-        "Bits per byte of validation text against the position in a text that is read from its beginning, in bins of half an "
-        f"octave; the model is not trained further. {_describe_length_mark(of)} {intervals}"
+        "Bits per byte of validation text against the position in a text that is read from its beginning, in bins of half "
+        f"an octave, without further training. The axis ends at {UNIFORM_BITS:g}, the bits of a uniform guess. "
+        f"{_describe_length_mark(of)} {intervals}"
     )
     title = "Bits per byte by position"
     panel = _draw_length_panel(of, "positions", lines, of.styles, title, "position, bytes", top=UNIFORM_BITS)
@@ -57,8 +58,8 @@ def make_extensions_figure(of: FigureSources) -> ReportFigure | str:
     if not panels:
         return "No run was probed for context extension."
     caption = (
-        "Bits per byte against the position, with RoPE's frequencies lowered by a rule for texts several times as long as in "
-        f"training, and as trained; the model is not trained further. {_describe_length_mark(of)}"
+        "Bits per byte against the position, as trained and with RoPE's frequencies lowered by a rule for texts several "
+        f"times as long, without further training. {_describe_length_mark(of)}"
     )
     return ReportFigure("extensions", "Context extension", caption, panels, [])
 
@@ -78,9 +79,9 @@ def make_passkey_figure(of: FigureSources) -> ReportFigure | str:
         ),
     ]
     caption = (
-        "A key of five digits is hidden in the text at five depths and asked for at its end. Share of digits retrieved, each "
-        "given those before it (chance: 0.1), and their loss (chance: 2.30); also with rules of context extension for encodings "
-        f"that support them. {_describe_length_mark(of)}"
+        "A key of five digits is hidden in the text at five depths and asked for at its end. Share of digits retrieved, "
+        "each given those before it (chance: 0.1), and their loss (chance: 2.30); also with rules of context extension, for "
+        f"encodings that support them. {_describe_length_mark(of)}"
     )
     return ReportFigure("passkey", "Passkey retrieval", caption, panels, list(found))
 
@@ -188,9 +189,10 @@ def plot_length_lines(
     for label, line in lines.items():
         means = [each.mean for each in line.values()]
         bars = compute_error_lengths(line.values(), bounds) if any(each.half for each in line.values()) else None
-        look: dict[str, Any] = {"linestyle": styles[label].dash, "markersize": 3, "linewidth": 1.4, "elinewidth": 0.8}
-        look["label"] = shorten_label(label)
-        draw_error_bars(axes, None if own_legend else label, list(line), means, bars, style=styles[label], **look)
+        style, encoding = styles[label], None if own_legend else label
+        look: dict[str, Any] = {"linestyle": style.dash, "markersize": 3, "linewidth": 1.4, "elinewidth": 0.8}
+        look |= {"label": shorten_label(label), "bar_alpha": 0.5}
+        draw_error_bars(axes, encoding, list(line), means, bars, style=style, **look)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.axvline(length, color=LIGHT_THEME.faint, linewidth=1, linestyle="--")

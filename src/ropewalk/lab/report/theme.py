@@ -46,7 +46,7 @@ StyleMap = Mapping[str, EncodingStyle]
 
 
 def assign_styles(labels: Collection[str], baseline: str) -> dict[str, EncodingStyle]:
-    """Assign a style to each label. The baseline is grey and dashed; a color that is used again has another marker and line."""
+    """Assign a style to each label. The baseline is grey and dashed; a repeated color has another marker and line."""
     others = sorted(set(labels) - {baseline})
     markers, colors = list(MARKER_SHAPES), len(ENCODING_PALETTE)
     found = {
