@@ -43,7 +43,7 @@ class TableRow:
     score       Mean over seeds on the test set.
     difference  Mean difference to the baseline, over the seeds that both have.
     planned     How many seeds it has or will have.
-    baseline    The label of the baseline.
+    baseline    The label of the baseline, if there is one.
     notes       Why runs have no result, and files that cannot be read.
     group       Number of the group of comparable runs, from 1.
     """
@@ -54,7 +54,7 @@ class TableRow:
     score: MeanEstimate | None = None
     difference: MeanEstimate | None = None
     planned: int = 0
-    baseline: str = "none"
+    baseline: str | None = None
     notes: tuple[str, ...] = ()
     group: int = 1
 
@@ -134,17 +134,20 @@ def build_table_rows(
     runs: Mapping[str, Mapping[int, RunRecord]],
     metric: RunMetric,
     *,
-    baseline: str,
+    baseline: str | None = None,
     planned: int | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
     group: int = 1,
 ) -> list[TableRow]:
-    """A row for each label, in the given order. `planned` is the number of seeds; by default, of those that there are."""
+    """A row for each label, in the given order, with differences to the baseline if one is given.
+
+    `planned` is the number of seeds that each row has or will have; by default, of those that it has.
+    """
     scores = {
         label: {seed: each.score for seed, each in seeds.items() if each.score is not None} for label, seeds in runs.items()
     }
     means = estimate_means({label: list(values.values()) for label, values in scores.items() if values})
-    differences = estimate_differences(scores, baseline) if scores.get(baseline) else {}
+    differences = estimate_differences(scores, baseline) if baseline is not None and scores.get(baseline) else {}
     return [
         TableRow(
             label=label,
@@ -369,7 +372,7 @@ def _get_sort_value(value: Any) -> float | str | None:
     return value.mean if isinstance(value, MeanEstimate) else value
 
 
-def _fill_names(text: str, metric: RunMetric, baseline: str) -> str:
+def _fill_names(text: str, metric: RunMetric, baseline: str | None) -> str:
     return text.format(
         metric=metric, points=metric.points.capitalize(), things=metric.things.capitalize(), baseline=baseline
     )
