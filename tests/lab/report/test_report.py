@@ -475,7 +475,7 @@ def test_a_folder_of_settings_alone_is_enough(tmp_path, no_patterns):
     page = read(write_report([run], tmp_path / "out"))
     assert "No run is finished." in page.text
     assert "mixed, seed 0 (not finished: 0 of 3 epochs)" in page.text
-    assert "do not say what machine" in page.text
+    assert "No run has a record of its machine" in page.text
     for name in ("resolution", "offset", "translation", "frequencies"):
         assert f"No run was probed for {name}." in page.text
     assert "No run has metrics" in page.text
