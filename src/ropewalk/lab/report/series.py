@@ -46,27 +46,6 @@ def _average_by_position(
     return {where: math.fsum(values) / len(values) for where, values in at.items()}
 
 
-def make_size_key(mode: str) -> Callable[[ProbeEntry], Hashable | None]:
-    """Image sizes in one mode, as (area, sides), so that they are sorted by area."""
-
-    def place(entry: ProbeEntry) -> Hashable | None:
-        size = _parse_finite_list(entry.get("size"))
-        return (math.prod(size), *size) if entry.get("mode") == mode and size else None
-
-    return place
-
-
-def get_offset_deviation(entry: ProbeEntry) -> float | None:
-    """Standard deviation of the position offset."""
-    return parse_finite(entry.get("rho"))
-
-
-def get_shift_distance(entry: ProbeEntry) -> float | None:
-    """Distance by which the image content is shifted, in pixels."""
-    shift = _parse_finite_list(entry.get("shift"))
-    return round(math.hypot(*shift), 3) if shift else None
-
-
 def _parse_finite_list(value: Any) -> list[float]:
     """A list of finite numbers; empty if it is anything else."""
     found = [parse_finite(each) for each in value] if isinstance(value, list) else []
