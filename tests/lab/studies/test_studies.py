@@ -19,7 +19,7 @@ from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.record import load_records, load_run, pack_bits, unpack_bits, write_records
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.run import load_part_scores, make_study_record
+from ropewalk.lab.studies.run import PartRequest, make_study_record
 from ropewalk.lab.studies.study import StudyPart, load_study_records
 from ropewalk.lab.verbs import run_compare_command, run_train_command
 from tests.support.patch_everywhere import patch_everywhere
@@ -102,7 +102,7 @@ def test_a_run_is_made_alone_and_recorded_once(tmp_path, capsys):
     assert run(tmp_path, "--part", "screening", "--only", "spherical", "none", "axial", "--seed", "1") == 0
     assert [each.name.partition("-")[0] for each in (tmp_path / "runs").glob("*/")] == ["axial"]
     assert load_records(path)[:2] == records
-    printed = [each.split() for each in capsys.readouterr().out.splitlines() if each.startswith(("none ", "spherical "))]
+    printed = [each.split()[:3] for each in capsys.readouterr().out.splitlines() if each.startswith("spherical ")]
     assert ["spherical", "1", f"{100 * records[1].score:.2f}"] in printed
     assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1", "--set", "epochs=2") == 0
     assert [each.config.epochs for each in load_records(path)] == [1, 1, 1, 2]
@@ -282,9 +282,13 @@ def test_recorded_results_count_as_made(study):
     for part in study.parts:
         own = [record for record in records if record.part == part]
         assert bool(own) == ((study.name, part) not in UNFINISHED)
-        scores = load_part_scores(folder / f"{part}.jsonl", study.config(part, {}))
-        assert set(scores) == {(record.name, record.config.seed) for record in own}
-        assert len(scores) == len(own)
+        path = folder / f"{part}.jsonl"
+        request = PartRequest(study, part, study.parts[part].encodings, (), {}, study.config(part, {}), path)
+        missing = {(name, seed) for seed in range(6) for name in request.list_missing(seed)}
+        assert len(own) == len({(record.name, record.config.seed) for record in own})
+        assert missing == {(name, seed) for name in request.names for seed in range(6)} - {
+            (record.name, record.config.seed) for record in own
+        }
         for record in own:
             spec = parse_encoding(study.encodings[record.name])
             assert (record.config.encoding, record.config.options) == (spec.encoding, spec.options)
