@@ -30,7 +30,7 @@ def parse_settings(recipe: str, words: Sequence[str]) -> "Config":
 
 def _replace_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
-    from ropewalk.lab.compare.plan import PER_RUN_FIELDS
+    from ropewalk.lab.config import PER_RUN_FIELDS
 
     given = parse_options(words)
     for name in given:

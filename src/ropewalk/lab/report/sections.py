@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropewalk import factory
-from ropewalk.lab.config import HASHED_IF_SET_FIELDS, UNHASHED_FIELDS
+from ropewalk.lab.config import UNHASHED_FIELDS, list_setting_groups, setting_applies
 from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.report.conclusions import GroupConclusions
 from ropewalk.lab.report.figures import ReportFigure
@@ -41,8 +41,6 @@ from ropewalk.lab.report.table import (
     tabulate_single_numbers,
 )
 from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, EncodingStyle
-from ropewalk.lab.tasks.base import UNUSED_FIELDS
-from ropewalk.lab.tasks.text import IMAGE_ONLY_FIELDS
 
 RESTORED_OMISSIONS = (
     "First weights, names of folders, and data that a line does not name are as the study has them now. Weights, pictures, "
@@ -255,34 +253,16 @@ def render_paper_link(encoding: str) -> HtmlText:
     return join_html(["Source: ", link, "."])
 
 
-SETTING_AREAS = {
-    "Data": ("task", "data", "size", "length", "keys", "validation", "fraction"),
-    "Model": (
-        "model", "head", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale",
-        "drop_path", "dropout",
-    ),
-    "Training": (
-        "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",
-        "smoothing", "precision", "compile", "every",
-    ),
-    "Augmentation": ("augment", "strength", "mixup", "cutmix"),
-    "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
-}  # fmt: skip
-
-EXTERNAL_MODEL_SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale")
-"""Settings that a model of another library has of its own."""
 UNSET_MEANINGS = {"size": "that of the data", "span": "each encoding's own"}
 """What it means that a setting is not there."""
 
 
 def render_shared_settings(group: RunGroup) -> HtmlText:
     """The settings that all runs of a group share, by area, and where they ran."""
-    known = {name for names in SETTING_AREAS.values() for name in names}
-    areas = {**SETTING_AREAS, "Other": tuple(name for name in group.settings if name not in known)}
     shown = {name: value for name, value in group.settings.items() if setting_applies(name, group.settings)}
     body = [
         (area, join_html(_render_setting(name, shown[name]) for name in names if name in shown))
-        for area, names in areas.items()
+        for area, names in list_setting_groups().items()
         if any(name in shown for name in names)
     ]
     return join_html(
@@ -291,23 +271,6 @@ def render_shared_settings(group: RunGroup) -> HtmlText:
             make_html_tag("p", describe_machines(group)),
         ]
     )
-
-
-def setting_applies(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting says something: those of images do not where there is text, nor those of text where it is none, nor
-    those of classes where boxes or maps are found."""
-    if settings.get("length") is not None and name in (
-        *IMAGE_ONLY_FIELDS,
-        *SETTING_AREAS["Augmentation"],
-        "patch",
-        "validation",
-    ):
-        return False
-    if settings.get("model") is not None and name in EXTERNAL_MODEL_SETTINGS:
-        return False
-    if name in UNUSED_FIELDS.get(settings.get("task") or "", ()):
-        return False
-    return name not in HASHED_IF_SET_FIELDS or settings[name] is not None
 
 
 def _render_setting(name: str, value: object) -> HtmlText:
