@@ -4,8 +4,8 @@
     config.name             # liere-seed0-<hash of the settings that change results>: the name of the run directory
     describe_settings()     # name, group, type, default and help of every setting
 
-A setting is one field of `Config`, declared with `setting(...)`. Everything else that is known about settings is derived from
-these declarations. This module imports no torch, so that the command line can describe settings without waiting for it.
+A setting is one field of `Config`, declared with `setting(...)`. Everything else that is known about settings is derived
+from these declarations. This module imports no torch, so that the command line describes settings without waiting for it.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class SettingRules:
 
     group        Heading under which it is listed.
     help         What it is, in one or two sentences.
-    hashed       Whether it is part of the run's name; "if set": only if it is not None, as for settings that were added later.
+    hashed       Whether it is part of the run's name; "if set": only if it is not None, so that older names stay.
     per_run      Whether the runs of one comparison differ in it.
     needs        Feature of a task without which it has no effect; None: it applies to every task.
     unused       Value that it must have where it has no effect; by default its default.
@@ -93,8 +93,8 @@ class Config:
     )  # fmt: skip
     span: float | None = setting(
         None, group="Positions", above=0,
-        help="Radians that the fastest channel of the encoding rotates across the image at initialization, the same for every "
-        "encoding. None: each encoding's own.",
+        help="Radians that the fastest channel of the encoding rotates across the image at initialization, the same for "
+        "every encoding. None: each encoding's own.",
     )  # fmt: skip
     seed: int = setting(
         0, group="Training", per_run=True, help="Seed of the weights, the order of the data, augmentation and dropout."
@@ -110,8 +110,8 @@ class Config:
     )  # fmt: skip
     data: str = setting(
         "digits", group="Data",
-        help="digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos. With a length: a "
-        "text file, or a folder with train.txt and val.txt. With a task: a folder of images and annotations.",
+        help="digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos. With a length: "
+        "a text file, or a folder with train.txt and val.txt. With a task: a folder of images and annotations.",
     )  # fmt: skip
     root: str = setting("data", group="Data", hashed=False, help="Folder of torchvision's datasets.")
     size: tuple[int, ...] | None = setting(

@@ -20,11 +20,11 @@ from ropewalk.lab.errors import CommandError
 from ropewalk.lab.init_from import initialize_from_run, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone
 from ropewalk.lab.probes import list_probe_names, probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.detect import average_precisions, build_detector
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.training_diagnosis import disable_dropout
 from ropewalk.lab.vision_heads.backbone import choose_resolution

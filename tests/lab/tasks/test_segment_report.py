@@ -10,16 +10,15 @@ import pytest
 from PIL import Image
 
 from ropewalk import cli
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import Config, setting_applies
 from ropewalk.lab.fold_run import fold_run
 from ropewalk.lab.probes import probe_run
 from ropewalk.lab.probes.attention import measure_attention_weights
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.reproduce import format_train_command
-from ropewalk.lab.report.sections import setting_applies
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.draw_predictions import _GRAY_LEVEL, SegmentationExample, class_colors, draw_segmentations
 from tests.support import segmentation_folders

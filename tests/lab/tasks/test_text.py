@@ -22,7 +22,6 @@ from ropewalk.lab.data.text import TextData
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.sections import render_difference
 from ropewalk.lab.report.table import TableRow
@@ -30,6 +29,7 @@ from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from tests.support.killed_training import SERVER, killed_after
 from tests.support.resumed_batches import assert_batches_resume

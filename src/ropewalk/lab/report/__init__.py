@@ -30,28 +30,23 @@ from ropewalk.lab.report.table import build_table_rows, format_csv
 from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
 from ropewalk.lab.report.theme import assign_styles
 from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.task_types import find_task
 
-IMAGE_FIGURES: tuple[Callable[[FigureSources], ReportFigure | str], ...] = (
-    make_accuracy_figure,
-    make_learning_figure,
-    make_resolution_figure,
-    make_offset_figure,
-    make_translation_figure,
-    make_frequencies_figure,
-    make_attention_figure,
-    make_cost_figure,
-)
-TEXT_FIGURES = (
-    make_accuracy_figure,
-    make_learning_figure,
-    make_positions_figure,
-    make_extensions_figure,
-    make_passkey_figure,
-    make_cost_figure,
-)
-"""Those of text."""
-DETECTION_FIGURES = (make_accuracy_figure, make_learning_figure, make_predictions_figure, make_cost_figure)
-"""Those of boxes, masks and maps."""
+FIGURES: dict[str, Callable[[FigureSources], ReportFigure | str]] = {
+    "accuracy": make_accuracy_figure,
+    "learning": make_learning_figure,
+    "resolution": make_resolution_figure,
+    "offset": make_offset_figure,
+    "translation": make_translation_figure,
+    "frequencies": make_frequencies_figure,
+    "attention": make_attention_figure,
+    "positions": make_positions_figure,
+    "extensions": make_extensions_figure,
+    "passkey": make_passkey_figure,
+    "predictions": make_predictions_figure,
+    "cost": make_cost_figure,
+}
+"""Figures by name; a task names those that it shows."""
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -78,14 +73,12 @@ def _build_chapter(group: RunGroup, styles: StyleMap, baseline: str, mark: str) 
     rows = build_table_rows(group, baseline)
     sources = FigureSources(group, rows, styles, baseline, mark)
     return ReportChapter(
-        group, rows, write_conclusions(group, rows, baseline), [draw(sources) for draw in _choose_figures(group)], mark
+        group,
+        rows,
+        write_conclusions(group, rows, baseline),
+        [FIGURES[name](sources) for name in find_task(group.settings).figures],
+        mark,
     )
-
-
-def _choose_figures(group: RunGroup) -> tuple[Callable[[FigureSources], ReportFigure | str], ...]:
-    if group.settings.get("task") is not None:
-        return DETECTION_FIGURES
-    return IMAGE_FIGURES if group.settings.get("length") is None else TEXT_FIGURES
 
 
 def _write_file(path: Path, content: bytes) -> Path:

@@ -8,6 +8,7 @@ from ropewalk.lab.report.format import format_amount, format_count, join_words
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.statistics import compute_cochran_limit
+from ropewalk.lab.task_types import find_task
 
 SMALL_DATASETS = {
     "digits": "1,797 images of 8 × 8 pixels",
@@ -114,7 +115,7 @@ def _scope_caveat(group: RunGroup) -> str:
 
 def _span_caveat(group: RunGroup) -> str:
     """Whether encodings begin with equal frequencies."""
-    span, across = group.settings.get("span"), "image" if group.settings.get("length") is None else "text"
+    span, across = group.settings.get("span"), find_task(group.settings).sample
     if span is None:
         return (
             f"Spans are not equal: each encoding turns its fastest channel across the {across} as far as its paper has it, "

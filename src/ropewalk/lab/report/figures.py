@@ -28,6 +28,7 @@ from ropewalk.lab.report.table import TableRow
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, use_css_variables
 from ropewalk.lab.run_store import PREDICTIONS_FILE
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.lab.task_types import find_task
 
 PNG_DPI = 160  # an inch
 
@@ -214,12 +215,6 @@ def make_cost_figure(of: FigureSources) -> ReportFigure | str:
     return "No run that is done says what it cost."
 
 
-BOXES_CAPTION = (
-    "Dashed boxes are what is there; orange ones were found with a score of at least 0.5, which stands above them."
-)
-MAPS_CAPTION = "Beside each image are the truth and what was found. Grey pixels are not judged."
-
-
 def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
     """A picture for each encoding, of its first seed that is done and has one."""
     shown, refused = list[FigurePanel](), list[str]()
@@ -234,7 +229,7 @@ def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
                 refused.append(f"{label}: its picture cannot be read ({found.format_error(error)}).")
     if not shown:
         return " ".join(["No run that is done has a picture of what it found.", *refused])
-    about = MAPS_CAPTION if of.group.settings.get("task") == "segment" else BOXES_CAPTION
+    about = find_task(of.group.settings).picture_caption
     caption = f"The same images of the test set for each encoding, of its first seed that is done. {about}"
     return ReportFigure("found", "What was found", " ".join([caption, *refused]), shown, [])
 

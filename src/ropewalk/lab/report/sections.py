@@ -8,7 +8,6 @@ What was held equal, and what was not.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ropewalk import factory
 from ropewalk.lab.config import UNHASHED_FIELDS, list_setting_groups, setting_applies

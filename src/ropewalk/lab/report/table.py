@@ -18,6 +18,7 @@ from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.load import LoadedRun, parse_finite
 from ropewalk.lab.report.series import collect_lines
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.task_types import TASK_TYPES
 
 SHUFFLED_TITLE = "Accuracy, patches shuffled"
 SCORE_CHANGE_FLOOR = 1e-9
@@ -83,11 +84,7 @@ REPORT_COLUMNS = (
     "images_per_second", "inference_ratio", "peak_bytes",
 )  # fmt: skip
 
-_AP_TITLES = {"50": "AP50", "75": "AP75", "_small": "AP small", "_medium": "AP medium", "_large": "AP large"}
-SECONDARY_METRICS: dict[str, dict[str, str]] = {
-    kind: {f"test_{kind}{end}": title for end, title in _AP_TITLES.items()} for kind in ("box_ap", "mask_ap")
-}
-SECONDARY_METRICS["mask_ap"]["test_box_ap"] = "box AP"
+SECONDARY_METRICS = {task.metric.key: dict(task.metric.secondary) for task in TASK_TYPES.values()}
 """What stands beside a metric in a table, by its key: names in results, and titles."""
 
 

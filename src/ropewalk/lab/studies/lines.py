@@ -15,7 +15,7 @@ from typing import Any
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.metrics import BOX_AP, RunMetric, select_metric
-from ropewalk.lab.probes.probe_file import REFUSED_KEY, load_probes
+from ropewalk.lab.probes import REFUSED_KEY, load_probes
 from ropewalk.lab.run_store import RunFolder, read_json, write_atomically
 from ropewalk.lab.studies.study import Study
 

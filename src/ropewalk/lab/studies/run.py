@@ -19,7 +19,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.errors import CommandError, RunBusyError, translate_value_errors
 from ropewalk.lab.metrics import select_metric
-from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes import list_task_probes
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.statistics import estimate_means
@@ -31,6 +31,7 @@ from ropewalk.lab.studies.lines import (
     write_result_lines,
 )
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.task_types import find_task
 
 
 def group_by_start(
@@ -105,7 +106,7 @@ def select_part_runs(
 def run_study_part(wanted: PartRequest, runs: Path, console: Console) -> None:
     """Train, probe and write down what has no line."""
     study, part, path, config = wanted.study, wanted.part, wanted.path, wanted.config
-    probes = list(IMAGE_PROBES) if study.parts[part].probed else []
+    probes = list_task_probes(find_task(config).name) if study.parts[part].probed else []
 
     def keep(run: RunFolder) -> None:
         with contextlib.suppress(RunBusyError):  # another process is at it
