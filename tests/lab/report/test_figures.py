@@ -1,4 +1,4 @@
-"""Figures of a report: values are drawn where they were measured, bars end where values do, and probes declare their curves."""
+"""Figures of a report: values are drawn where they were measured, and probes declare their curves."""
 
 import math
 import re
@@ -49,7 +49,12 @@ def error_bars(figure):
 
 
 def test_error_bars_end_at_the_bounds():
-    estimates = [MeanEstimate(0.02, 0.1, 2), MeanEstimate(0.5, 0.1, 2), MeanEstimate(0.95, 0.1, 2), MeanEstimate(0.3, None, 1)]
+    estimates = [
+        MeanEstimate(0.02, 0.1, 2),
+        MeanEstimate(0.5, 0.1, 2),
+        MeanEstimate(0.95, 0.1, 2),
+        MeanEstimate(0.3, None, 1),
+    ]
     below, above = compute_error_lengths(estimates, (0.0, 1.0))
     assert below == pytest.approx([0.02, 0.1, 0.1, 0.0])
     assert above == pytest.approx([0.1, 0.1, 0.05, 0.0])
