@@ -72,13 +72,13 @@ def execute_study(
         raise CommandError(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
     _check_process_count(count)
     given, code = _replace_settings(chosen.base.document(), words), 0
-    for part in chosen.chosen(parts):
+    for part in chosen.select_parts(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
         with translate_run_errors():
             wanted = select_part_runs(chosen, part, out, only=only, seeds=seeds, given=given)
             if wanted is None:
                 continue
-            if count > 1 and not wanted.complete():
+            if count > 1 and not wanted.is_complete():
                 if (
                     _run_processes(count, _build_study_command(name, part, words, only, seeds, runs, out), console)
                     == CommandError.code
@@ -86,7 +86,7 @@ def execute_study(
                     return CommandError.code
             else:
                 run_study_part(wanted, runs, console)
-            code = code or int(not wanted.complete())
+            code = code or int(not wanted.is_complete())
         console.print(*format_part_table(wanted.path, wanted.config), str(wanted.path), sep="\n", highlight=False)
     return code
 
