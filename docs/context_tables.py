@@ -69,7 +69,7 @@ def describe_machine() -> str:
 
 
 def compare_runs(head: str, *, tuned: bool, factors: Sequence[int], keys: Sequence[int]) -> str:
-    """Bits per byte of the test text, bits at positions up to so many times the length, and keys in texts of such lengths."""
+    """Bits per byte of the test text, bits at positions and keys in texts of so many times the trained length."""
     ends, lengths = _multiply_length(factors), _multiply_length(keys)
     scores = {label: [run["test_bits"] for run in list_runs(label, tuned=tuned)] for label in list_labels(tuned=tuned)}
     rows = []
@@ -113,7 +113,9 @@ def format_label(label: str) -> str:
 
 def draw_encodings(look: FigureTheme) -> Figure:
     """Bits per byte by position, for each encoding."""
-    page = create_figure_page(7.2, 3.6, look, title="Bits per byte by position", below=_describe_training(), note=_describe_bins())
+    page = create_figure_page(
+        7.2, 3.6, look, title="Bits per byte by position", below=_describe_training(), note=_describe_bins()
+    )
     axes = page.figure.add_subplot()
     _draw_lines(axes, {shorten_label(label, 40): compute_bits(list_runs(label)) for label in list_labels()}, look)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
@@ -140,7 +142,9 @@ def _describe_training() -> str:
 
 def _describe_bins() -> str:
     seeds = len({run["seed"] for run in list_runs()})
-    return f"Means of {seeds} seeds; bins are half octaves, drawn at their ends; what is above {MOST_BITS:g} bits is cut off."
+    return (
+        f"Means of {seeds} seeds; bins are half octaves, drawn at their ends; what is above {MOST_BITS:g} bits is cut off."
+    )
 
 
 def _draw_lines(axes: Axes, curves: Mapping[str, Curve], look: FigureTheme) -> None:

@@ -107,7 +107,9 @@ def format_facts(kind: type[Encoding]) -> str:
     row, encoding = _get_summary(kind), create_instance(kind)
     traits = encoding.traits
     facts = {
-        "acts on": ", ".join(f"{each} of channels" if each in CHANNEL_GROUPS else each for each in row["acts_on"].split(", ")),
+        "acts on": ", ".join(
+            f"{each} of channels" if each in CHANNEL_GROUPS else each for each in row["acts_on"].split(", ")
+        ),
         "axes": format_axes(kind),
         "relative": format_relative(traits, long=True),
         "oblique": format_oblique(traits, long=True),

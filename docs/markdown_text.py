@@ -36,8 +36,7 @@ class AlignedLists(griffe.Extension):
 
 def format_docstring(text: str) -> str:
     return "\n\n".join(
-        format_entries(parse_docstring_entries(paragraph)) or escape_prose(paragraph)
-        for paragraph in split_paragraphs(text)
+        format_entries(parse_docstring_entries(paragraph)) or escape_prose(paragraph) for paragraph in split_paragraphs(text)
     )
 
 

@@ -13,7 +13,6 @@ from which `list_verdicts` makes the table of the index.
 import contextlib
 import io
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,8 @@ import library_tables
 import plots
 import recipe_tables
 import study_tables
-from markdown_text import format_picture, format_table
+from markdown_text import format_table
 from ropewalk.encodings import REGISTRY
-from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -54,7 +52,7 @@ def make_namespace(target: Path) -> dict[str, Any]:
     """What expressions of a page can use."""
     return {
         "include": include_section,
-        "figure": partial(save_page_figure, target),
+        "figure": partial(plots.save_page_figure, target),
         "format_table": format_table,
         "list_verdicts": partial(list_verdicts, target.parent),
         **{module.__name__: module for module in MODULES},
@@ -102,15 +100,6 @@ def _run_code(code: str, namespace: dict[str, Any], name: str) -> str:
 
 
 # What expressions call
-
-
-def save_page_figure(target: Path, name: str, alt: str, draw: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """Draw in both themes, into a folder beside the page."""
-    folder = target.parent / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    for theme, look in FIGURE_THEMES.items():
-        plots.save_figure(draw(look, *args, **options), folder / f"{target.stem}-{name}-{theme}.png")
-    return format_picture(f"images/{target.stem}-{name}", alt)
 
 
 def include_section(source: str, heading: str | None = None) -> str:

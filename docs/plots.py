@@ -1,6 +1,6 @@
 """Figures of the pages: axes in the colours of a theme, the plots that several pages share, and PNG files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from markdown_text import format_picture
 from ropewalk.lab.figures.cost import draw_step_cost
 from ropewalk.lab.figures.extensions import draw_extensions
 from ropewalk.lab.figures.theme import FIGURE_THEMES, FigureTheme
@@ -29,6 +30,15 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = DPI) -> None:
     canvas.draw()
     pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
     pixels.convert("RGB").quantize(256).save(path, optimize=True)
+
+
+def save_page_figure(target: Path, name: str, alt: str, draw: Callable[..., Figure], /, *args: Any, **options: Any) -> str:
+    """Draw a figure of a page in both themes, into a folder beside the page, and return the Markdown that shows it."""
+    folder = target.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    for theme, look in FIGURE_THEMES.items():
+        save_figure(draw(look, *args, **options), folder / f"{target.stem}-{name}-{theme}.png")
+    return format_picture(f"images/{target.stem}-{name}", alt)
 
 
 def draw_lab_figure(look: FigureTheme, name: str, *args: Any) -> Figure:

@@ -20,7 +20,7 @@ DISTANCES, CHOSEN, DRAWS = 2048, 1000, 500
 
 
 def compute_scores(q: Tensor, k: Tensor, step: int = 1) -> Tensor:
-    """The score of unit vectors along q (B D) with those along k (B D) that are 0, step, 2 step, … positions ahead, (B N)."""
+    """The score of unit vectors along q and k (B D), with k 0, step, 2 step, … positions ahead, (B N)."""
     ahead = torch.arange(0, DISTANCES, step)
     code = create_seeded_encoding("rope", head_dim=WIDTH)(torch.tensor([0]), ahead)
     q, k = (x[:, None, None] / x.norm(dim=-1)[:, None, None, None] for x in (q, k))
