@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from ropewalk.lab.compare.plan import Comparison
 from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, render_comparison, tabulate_comparison
+from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.text import TextData
 from ropewalk.lab.encoding_weights import load_run_encoding
@@ -25,7 +25,7 @@ from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
 from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.sections import render_difference
-from ropewalk.lab.report.table import TableRow
+from ropewalk.lab.results_table import TableRow, make_rich_table
 from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import build_task
@@ -331,9 +331,9 @@ def test_a_comparison_of_text_is_told_in_bits(compared):
     (_, rope) = csv.DictReader(io.StringIO(format_comparison_csv(list(rows.values()))))
     assert float(rope["test_bits"]) == rows["rope"].score.mean
     assert "images_per_second" not in rope
-    titles = [column.header for column in render_comparison(list(rows.values())).columns]
-    assert titles[2] == "test bits per byte"
-    assert f"{rows['rope'].score.mean:.4f}" in list(render_comparison(list(rows.values())).columns[2].cells)[1].plain
+    titles = [column.header for column in make_rich_table(list(rows.values())).columns]
+    assert titles[2] == "Test bits per byte"
+    assert f"{rows['rope'].score.mean:.4f}" in list(make_rich_table(list(rows.values())).columns[2].cells)[1].plain
 
 
 def test_a_report_of_text_takes_the_lowest_for_the_best(compared, tmp_path):

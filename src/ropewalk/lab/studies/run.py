@@ -22,8 +22,8 @@ from ropewalk.lab.metrics import select_metric
 from ropewalk.lab.probes import IMAGE_PROBES
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
+from ropewalk.lab.results_table import build_table_rows, format_text_table, sort_table_rows
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.statistics import estimate_means
 from ropewalk.lab.studies.study import Study
 
 LOCATION_FIELDS = ("data", "start", *UNHASHED_FIELDS)
@@ -46,7 +46,7 @@ class PartRequest:
 
     def list_missing(self, seed: int) -> list[str]:
         """Encodings without a record of this seed."""
-        recorded = load_part_scores(self.path, self.config)
+        recorded = {(record.name, record.config.seed) for record in load_part_records(self.path, self.config)}
         return [name for name in self.names if (name, seed) not in recorded]
 
     def is_complete(self) -> bool:
@@ -105,7 +105,7 @@ def _find_origin(request: PartRequest, name: str, seed: int, runs: Path) -> Path
 
 
 def _probe_and_record(request: PartRequest, run: RunFolder, console: Console) -> None:
-    if (request.study.find_name(run.config), run.config.seed) in load_part_scores(request.path, request.config):
+    if request.study.find_name(run.config) not in request.list_missing(run.config.seed):
         return
     if request.study.parts[request.part].probed:
         probed = probe_all_runs([run], list(IMAGE_PROBES), Console(quiet=True))  # training shows a bar already
@@ -140,29 +140,21 @@ def have_equal_settings(one: Config, other: Config, *, but: Sequence[str] = ()) 
     return all(value == getattr(other, name) for name, value in vars(one).items() if name not in left_out)
 
 
-def load_part_scores(path: Path, config: Config) -> dict[tuple[str, int], float]:
-    """Test metrics of the recorded runs with these settings, by name in the study and seed."""
-    alike = [
+def load_part_records(path: Path, config: Config) -> list[RunRecord]:
+    """Recorded runs of a part that have these settings and a result."""
+    return [
         record
         for record in (load_records(path) if path.exists() else [])
-        if have_equal_settings(record.config, config, but=("encoding", "options", "seed"))
+        if record.name is not None
+        and record.score is not None
+        and have_equal_settings(record.config, config, but=("encoding", "options", "seed"))
     ]
-    return {
-        (record.name, record.config.seed): record.score
-        for record in alike
-        if record.name is not None and record.score is not None
-    }
 
 
 def format_part_table(path: Path, config: Config) -> list[str]:
-    """A line for each encoding with a record: seeds, mean and confidence interval of the test metric, the best first."""
-    metric = select_metric(config.document())
-    found: dict[str, list[float]] = {}
-    for (name, _), value in load_part_scores(path, config).items():
-        found.setdefault(name, []).append(metric.scale * value)
-    means, width = estimate_means(found), max(map(len, found), default=0)
-    ordered = sorted(means.items(), key=lambda item: -item[1].mean)
-    return [
-        f"{name:{width}}  {each.seeds}  {each.mean:.2f}" + ("" if each.half is None else f" ± {each.half:.2f}")
-        for name, each in ordered
-    ]
+    """The table of results of a part, the best encoding first."""
+    runs: dict[str, dict[int, RunRecord]] = {}
+    for record in load_part_records(path, config):
+        runs.setdefault(str(record.name), {})[record.config.seed] = record
+    rows = build_table_rows(runs, select_metric(config.document()))
+    return format_text_table(sort_table_rows(rows))
