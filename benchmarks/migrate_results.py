@@ -77,7 +77,7 @@ def convert_line(line: Line) -> RunRecord:
         raise KeyError(score)
     if not _contains(line["encoding"], {"name": config.encoding, **config.document()["options"]}):
         raise ValueError(f"encoding must be that of {line['name']} in the study, got {line['encoding']}")
-    return RunRecord(
+    record = RunRecord(
         config=config,
         run=None,
         unrecorded=UNHASHED_FIELDS,
@@ -93,6 +93,7 @@ def convert_line(line: Line) -> RunRecord:
         machine={"device": line["device"]},
         data={"name": line["data"]} if "data" in line else None,
     )
+    return RunRecord.from_dict(record.to_dict())  # which checks it
 
 
 def find_study(line: Line) -> StudySettings:

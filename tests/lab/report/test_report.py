@@ -829,8 +829,8 @@ def test_a_line_says_all_settings_with_the_recipe_that_needs_the_fewest(recipe, 
 def test_what_a_shell_cannot_say_is_said_in_python(changes):
     configs = [replace(BASE, **changes, seed=seed) for seed in range(2)]
     assert format_train_command(configs[0]) is None
-    lines = [line for line in format_reproduction(configs) if line.startswith("train(")]
-    found = [eval(line, {"train": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
+    lines = [line for line in format_reproduction(configs) if line.startswith("train_run(")]
+    found = [eval(line, {"train_run": lambda config, path: config, "Config": Config, "Path": str}) for line in lines]
     assert [config.name for config in found] == [config.name for config in configs]
 
 

@@ -1,8 +1,8 @@
 """A report of runs: one HTML page that needs nothing else, a table as CSV, and its figures as PNG.
 
 It is made from the records of the runs, and from their directories where these are at hand: weights and pictures. The same
-records give the same bytes. Runs are compared where all settings but the encoding, its options and the seed are equal. What
-is missing is left out, with a sentence that says so. Whatever comes from a file is shown as text.
+records give the same bytes. Runs are compared if all settings but the encoding, its options and the seed are equal. What is
+missing is left out, with a sentence that names it. Whatever comes from a file is shown as text.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ def exceeds_interval(estimate: MeanEstimate) -> bool:
 
 
 def format_setting(value: Any) -> str:
-    """A value as a reader would write it."""
+    """A setting as text: yes and no, lists with commas."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -78,8 +78,11 @@ pooling instead of a class token."""
 EQUIVARIANCE_BASE = replace(_PAPER, **TUNED_RECIPES["adamw-mean"])
 
 
-def _make_tuning_part(about: str, settings: dict[str, Any]) -> StudyPart:
-    return StudyPart(about, ("learned-ape",), settings=settings | {"epochs": 60}, probed=False)
+def _make_tuning_part(name: str) -> StudyPart:
+    """A candidate recipe, whose settings are relative to the paper's recipe, as settings relative to the study's base."""
+    recipe = replace(_PAPER, **TUNED_RECIPES[name], epochs=60)
+    settings = {key: value for key, value in vars(recipe).items() if value != getattr(EQUIVARIANCE_BASE, key)}
+    return StudyPart(f"The recipe: {name}.", ("learned-ape",), settings=settings, probed=False)
 
 
 def _make_reduced_part(about: str, parts: int) -> StudyPart:
@@ -281,9 +284,7 @@ EQUIVARIANCE_STUDY = Study(
     base=EQUIVARIANCE_BASE,
     encodings=EQUIVARIANCE_ENCODINGS,
     parts={
-        **{
-            f"recipe-{name}": _make_tuning_part(f"The recipe: {name}.", settings) for name, settings in TUNED_RECIPES.items()
-        },
+        **{f"recipe-{name}": _make_tuning_part(name) for name in TUNED_RECIPES},
         "screening": StudyPart("Every encoding with one seed, for 50 epochs.", SCREENED_ENCODINGS, settings={"epochs": 50}),
         "main": StudyPart("The most distinctive encodings, at equal spans.", DISTINCTIVE_ENCODINGS, seeds=(0, 1, 2)),
         "own": StudyPart(
