@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from ropewalk.lab.verbs import run_compare_command, run_train_command
 
 from ropewalk.cli import main
 from ropewalk.lab.config import Config
@@ -21,7 +22,6 @@ from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.lines import load_result_lines, write_result_lines
 from ropewalk.lab.studies.study import StudyPart
-from ropewalk.lab.verbs import run_compare_command, run_train_command
 from tests.support.patch_everywhere import patch_everywhere
 
 STUDY = ALL_STUDIES["equivariance"]
