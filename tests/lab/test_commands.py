@@ -26,8 +26,9 @@ from ropewalk.lab.inspect.theory_facts import analyze_encoding
 from ropewalk.lab.probes import IMAGE_PROBES
 from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
+from ropewalk.lab.recipes import parse_settings
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studying import merge_encodings, parse_settings
+from ropewalk.lab.studying import merge_encodings
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere

@@ -10,6 +10,7 @@ import tyro
 from ropewalk.lab.console import is_main_process, make_console, print_json, require_matplotlib
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs, probe_or_raise
+from ropewalk.lab.recipes import parse_settings
 from ropewalk.lab.studying import (
     collect_flag_settings,
     execute_compare,
@@ -20,7 +21,6 @@ from ropewalk.lab.studying import (
     find_runs,
     list_finished_runs,
     merge_encodings,
-    parse_settings,
     print_comparison,
 )
 

@@ -19,6 +19,8 @@ from ropewalk.validation import is_finite_number
 
 UNHASHED_FIELDS = ("root", "workers", "checkpoint")
 """Settings that change nothing of what a run comes to."""
+PER_RUN_FIELDS = ("encoding", "options", "seed")
+"""Settings in which the runs of a comparison differ."""
 HASHED_IF_SET_FIELDS = ("model", "length", "keys", "kv_heads", "start", "task", "head")
 """Settings that not all runs have: where they are None they name no run."""
 

@@ -1,12 +1,11 @@
 """What the verbs fold, train, compare and report do. What is heavy is imported when it is asked for."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ropewalk.lab.encoding_spec import parse_options
-from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.lab.errors import CommandError
 from ropewalk.validation import check_choice
 
 if TYPE_CHECKING:
@@ -16,32 +15,6 @@ if TYPE_CHECKING:
     from ropewalk.lab.config import Config
     from ropewalk.lab.fold_run import FoldResult
     from ropewalk.lab.run_store import RunFolder
-
-
-def parse_settings(recipe: str, words: Sequence[str]) -> "Config":
-    """A recipe with some settings replaced, as key=value; a list of one has no comma."""
-    from ropewalk.lab.config import Config
-    from ropewalk.lab.recipes import RECIPES
-
-    base = RECIPES[check_choice("recipe", recipe, RECIPES, error=CommandError)].document()
-    with translate_value_errors():
-        return Config.of(base | _replace_settings(base, words))
-
-
-def _replace_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
-    from ropewalk.lab.compare.plan import PER_RUN_FIELDS
-
-    given = parse_options(words)
-    for name in given:
-        if name in PER_RUN_FIELDS:
-            raise CommandError(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
-        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS], error=CommandError)
-    if isinstance(said := given.get("augment"), str):
-        given["augment"] = [said] if said else []
-    if type(side := given.get("size")) is int:
-        given["size"] = [side] * len(base["size"] or (side, side))
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def collect_flag_settings(**given: str | None) -> list[str]:
@@ -63,6 +36,7 @@ def execute_study(
     count: int = 1,
 ) -> int:
     """Run a study, or some of it, part after part; with a count, by so many processes that share its runs."""
+    from ropewalk.lab.recipes import parse_replaced_settings
     from ropewalk.lab.run_store import translate_run_errors
     from ropewalk.lab.studies import ALL_STUDIES
     from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
@@ -71,7 +45,7 @@ def execute_study(
     if encodings:
         raise CommandError(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
     _check_process_count(count)
-    given, code = _replace_settings(chosen.base.document(), words), 0
+    given, code = parse_replaced_settings(chosen.base.document(), words), 0
     for part in chosen.chosen(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
         with translate_run_errors():

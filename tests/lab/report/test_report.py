@@ -13,7 +13,7 @@ import pytest
 
 from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import parse_encoding
-from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.recipes import RECIPES, parse_settings
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.conclusions import write_conclusions
 from ropewalk.lab.report.figures import ReportFigure
@@ -33,7 +33,6 @@ from ropewalk.lab.report.table import build_table_rows
 from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALETTE, LIGHT_THEME, LINE_DASHES, assign_styles
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
-from ropewalk.lab.studying import parse_settings
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 WEIGHTS = "ropewalk.lab.report.learned_figures.measure_attention_weights"

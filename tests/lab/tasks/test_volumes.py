@@ -144,7 +144,7 @@ def test_a_row_is_trained_small_and_asked_at_the_size_of_the_file(solid, tmp_pat
 
 
 def test_one_number_for_the_size_is_that_of_all_axes():
-    from ropewalk.lab.studying import parse_settings
+    from ropewalk.lab.recipes import parse_settings
 
     assert parse_settings("modelnet10", ["size=15"]).size == (15, 15, 15)
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.compare.plan import PER_RUN_FIELDS
-from ropewalk.lab.config import UNHASHED_FIELDS
+from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS
 from ropewalk.lab.encoding_spec import get_encoding_label
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.metrics import RunMetric, select_metric

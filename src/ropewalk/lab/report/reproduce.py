@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ropewalk.lab.compare.plan import PER_RUN_FIELDS
-from ropewalk.lab.config import UNHASHED_FIELDS, Config
+from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label, parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studying import parse_settings
+from ropewalk.lab.recipes import RECIPES, parse_settings
 
 
 def format_reproduction(configs: Sequence[Config]) -> list[str]:
