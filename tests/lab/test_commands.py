@@ -15,6 +15,7 @@ import pytest
 import torch
 from accelerate import tracking
 from rich.console import Console
+from ropewalk.cli.run_verbs import _merge_encodings
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
@@ -28,7 +29,6 @@ from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
 from ropewalk.lab.recipes import parse_settings
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studying import merge_encodings
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere
@@ -289,8 +289,8 @@ def test_a_run_that_cannot_be_read_is_told_and_left_out(capsys, path):
 
 
 def test_what_is_trained_beside_is_known_however_it_is_spelt():
-    assert merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
-    assert merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
+    assert _merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
+    assert _merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
 
 
 def test_one_side_is_that_of_a_square():

@@ -87,7 +87,7 @@ def show_encoding(name: str, options: tuple[str, ...] = (), /, *, draw: str | No
 
     For example:
         ropewalk show spherical
-        ropewalk show axial head_dim=64 size=14,14 --draw out/axial.png
+        ropewalk show axial head_dim=64 --draw out/axial.png
 
     Args:
         name: A name from `ropewalk list`, or module:Class.
@@ -190,7 +190,7 @@ def draw_encoding(
 
     For example:
         ropewalk draw mixed
-        ropewalk draw spherical size=14,14 --figure sphere --out out/sphere.svg --theme dark
+        ropewalk draw spherical --figure sphere --out out/s.svg
 
     Args:
         name: A name from `ropewalk list`, or module:Class.
@@ -222,7 +222,7 @@ def analyze_theory(
 
     For example:
         ropewalk theory spherical
-        ropewalk theory runs/mixed-seed0-0123456789 --json
+        ropewalk theory runs/mixed-seed0-2b3d4f5a6c --json
 
     Args:
         name: A name from `ropewalk list`, or module:Class; or the folder of a run, for its trained encoding.

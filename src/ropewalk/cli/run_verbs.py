@@ -1,95 +1,159 @@
-"""The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
+"""The verbs about runs: fold, train, evaluate, compare, study, report, bench."""
 
-import dataclasses
-import tempfile
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from ropewalk.lab.console import is_main_process, make_console, print_json, require_matplotlib
+from ropewalk.lab.console import is_main_process, make_console, print_file_link, print_json, require_matplotlib
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs, probe_or_raise
-from ropewalk.lab.recipes import parse_settings
-from ropewalk.lab.studying import (
-    collect_flag_settings,
-    execute_compare,
-    execute_fold,
-    execute_report,
-    execute_study,
-    execute_train,
-    find_runs,
-    list_finished_runs,
-    merge_encodings,
-    print_comparison,
-)
+from ropewalk.validation import check_choice, describe_unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ropewalk.lab.run_store import RunFolder
+
+LONGEST_LIST = 6
+"""Values of a list that `evaluate` prints in full."""
 
 
-def run_fold_command(run: str, /, *, out: str | None = None) -> int:
-    """Fold the encoding of a trained run into its weights: the same answers from mixed RoPE, at no further cost.
+def fold_encoding(run: str, /, *, out: str | None = None, import_: tuple[str, ...] = ()) -> int:
+    """Fold the encoding of a trained run into its projections: the same outputs from mixed RoPE, at no further cost.
+
+    For example:
+        ropewalk fold runs/mixed-seed0-2b3d4f5a6c
 
     Args:
-        run: The folder of a run that is done.
-        out: A file for the weights, which ends in .safetensors; folded.safetensors in the run's folder by default.
+        run: The folder of a finished run.
+        out: The file of the folded weights, .safetensors; by default folded.safetensors in the run's folder.
+        import_: Modules that define the run's encoding.
     """
-    done = execute_fold(Path(run), None if out is None else Path(out))
-    make_console().print(done.told())
-    print(done.path)
+    from ropewalk.lab.encoding_spec import import_modules
+    from ropewalk.lab.fold_run import fold_run
+    from ropewalk.lab.run_store import RunFolder, translate_run_errors
+
+    import_modules(import_)
+    with translate_run_errors():
+        folded = fold_run(RunFolder.at(Path(run)), None if out is None else Path(out))
+    make_console().print(folded.told())
+    print(folded.path)
     return 0
 
 
-def run_train_command(
+def train_encoding(
     name: str,
     /,
     *,
     recipe: str = "digits",
     model: str | None = None,
     task: str | None = None,
-    start: Annotated[str | None, tyro.conf.arg(name="from")] = None,
+    from_: str | None = None,
     set: tuple[str, ...] = (),
     seed: int = 0,
     runs: str = "runs",
     track: tuple[str, ...] = (),
+    import_: tuple[str, ...] = (),
 ) -> int:
-    """Train a model with an encoding, or go on where that was left, and test it once.
+    """Train a model with an encoding and test it once; a run that was interrupted is resumed.
+
+    For example:
+        ropewalk train mixed
+        ropewalk train liere:block=4 --set epochs=10 batch=256
+        ropewalk train mymodule:MyEncoding --recipe books
 
     Args:
-        name: An encoding from `ropewalk list`, with its options if need be: liere:block=4,scale=0.5.
-        recipe: Settings by name: digits, cifar100-tiny, cifar100-small, van-de-geijn, van-de-geijn-cifar, deit-iii, liere,
-            comrope, penn-fudan, penn-fudan-maps, modelnet10, modelnet10-half, books.
-        model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
+        name: An encoding from `ropewalk list` or module:Class, with options after a colon: liere:block=4,scale=0.5.
+        recipe: Settings by name; `ropewalk list --recipes` lists them.
+        model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
         task: detect, masks or segment; the recipe's own by default.
-        start: The folder of a run that is done, whose weights it begins with, as far as the encodings have them in common.
-        set: Settings that replace the recipe's, as key=value: epochs=10 batch=256 augment=flip,crop.
-        seed: Of all that is drawn.
-        runs: The folder of runs.
+        from_: The folder of a finished run; weights that both models have are initialized from it.
+        set: Settings that replace those of the recipe: epochs=10 augment=flip,crop. `ropewalk list --settings` lists them.
+        seed: The seed of everything that is random.
+        runs: The folder of all runs.
         track: Trackers of accelerate that are installed, such as tensorboard or wandb.
+        import_: Modules that define the encoding of the run in --from.
     """
-    words = (*set, *collect_flag_settings(model=model, task=task, start=start))
-    config, console = dataclasses.replace(parse_settings(recipe, words), seed=seed), make_console()
-    console.print(str(execute_train(name, config, Path(runs), console, track).path))
+    from ropewalk.lab.compare.plan import plan_comparison
+    from ropewalk.lab.compare.preflight import check_comparison
+    from ropewalk.lab.encoding_spec import import_modules, parse_encoding
+    from ropewalk.lab.environment import check_trackers, count_processes
+    from ropewalk.lab.progress_bars import make_progress
+    from ropewalk.lab.recipes import parse_settings
+    from ropewalk.lab.run_store import translate_run_errors
+    from ropewalk.lab.train import train_run
+
+    import_modules(import_)
+    words = (*set, *_collect_settings(model=model, task=task, start=from_))
+    config, console = replace(parse_settings(recipe, words), seed=seed), make_console()
+    check_trackers(track)
+    label = parse_encoding(name, load=True).label
+    alone = plan_comparison([label], config, Path(runs), seeds=[config.seed], baseline=label)
+    (member,) = alone.members
+    with make_progress(console, runs=1, epochs=config.epochs) as shown, translate_run_errors():
+        if alone.left():
+            check_comparison(alone, processes=count_processes())
+        shown.begin(f"{member.label}, seed {member.seed}")
+        try:
+            run = train_run(alone.config(member), Path(runs), watch=shown.record, trackers=track)
+        except KeyboardInterrupt:
+            shown.say("stopped; the same command resumes")
+            raise
+        result = run.result()  # of several processes, only the first is sure to have written it
+        shown.end("done" if result is None else alone.metric.told("test", result))
+    console.print(str(run.path))
     return 0
 
 
-def run_evaluate_command(path: str, /, *, probes: tuple[str, ...] = (), json: bool = False) -> int:
-    """Probe a trained run: other resolutions, moved positions and images, shuffled patches, longer texts, cost.
+def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[str, ...] = (), json: bool = False) -> int:
+    """Probe trained runs and print what was measured: accuracy at other resolutions, under shifts, cost and others.
+
+    For example:
+        ropewalk evaluate runs/mixed-seed0-2b3d4f5a6c
+        ropewalk evaluate runs --probes resolution cost --json
 
     Args:
-        path: The folder of a run; or that of many, or the file that `compare` wrote.
-        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost, or,
-            of text, positions, passkey, cost; all by default. What was found before is not measured again.
+        path: The folder of a run, a folder of runs, or the comparison-*.json that `compare` wrote.
+        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost; or, of
+            text, positions, passkey, cost. All by default. Probes that are in probes.json are not run again.
+        import_: Modules that define the encodings of the runs.
         json: Print one JSON document and nothing else.
     """
-    probed = probe_or_raise(find_runs([Path(path)]), probes, make_console(stderr=json))
+    from ropewalk.lab.encoding_spec import import_modules
+    from ropewalk.lab.probes.probe_runs import choose_probes, probe_or_raise
+
+    import_modules(import_)
+    chosen, console = choose_probes(probes), make_console(stderr=json)
+    probed = probe_or_raise(find_runs([Path(path)]), probes, console)
     if json:
         print_json(probed.found)
-    else:
-        for path in probed.found:
-            print(Path(path) / "probes.json")
+        return 1 if probed.errors else 0
+    for run, found in probed.found.items():
+        for name in [*chosen, "refused"]:
+            for line in format_probe_rows(name, found.get(name, [])):
+                console.print(line)
+        print(Path(run) / "probes.json")
     return 1 if probed.errors else 0
 
 
-def run_compare_command(
+def format_probe_rows(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each row of a probe: the name of the probe, and its values by name."""
+    for row in rows:
+        yield f"{probe:<12} " + ", ".join(f"{name} {_format_value(value)}" for name, value in row.items())
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list) and (len(value) > LONGEST_LIST or any(isinstance(each, list | dict) for each in value)):
+        return f"({len(value)} values)"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_format_value, value)) + "]"
+    return f"({len(value)} values)" if isinstance(value, dict) else "none" if value is None else str(value)
+
+
+def compare_runs(
     encodings: tuple[str, ...] = (),
     /,
     *,
@@ -102,73 +166,331 @@ def run_compare_command(
     also: tuple[str, ...] = ("learned-ape",),
     runs: str = "runs",
     probes: tuple[str, ...] = (),
-    out: str = "out/report",
+    out: str | None = None,
     no_report: bool = False,
-    study: str | None = None,
+) -> int:
+    """Train encodings under equal conditions with several seeds, probe the runs, and write a report.
+
+    For example:
+        ropewalk compare axial mixed
+        ropewalk compare mixed mymodule:MyEncoding --seeds 5
+
+    Args:
+        encodings: Encodings as for `train`: axial liere:block=4 module:Class.
+        recipe: Settings by name, as for `train`.
+        model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
+        task: detect, masks or segment; the recipe's own by default.
+        set: Settings that replace those of the recipe, as for `train`.
+        seeds: The number of seeds: each encoding is trained with seeds 0, 1, ….
+        baseline: The encoding with which the others are compared; it is trained too.
+        also: Encodings that are trained in every comparison; `--also` without a value trains no others.
+        runs: The folder of all runs. Finished runs are not trained again.
+        probes: Probes of the finished runs, as for `evaluate`; all by default.
+        out: The folder of report.html; out/report by default.
+        no_report: Train and print the table only: no probes, no report.
+    """
+    from ropewalk.lab.compare.run import compare_encodings
+    from ropewalk.lab.compare.table import render_comparison, tabulate_comparison
+    from ropewalk.lab.environment import count_processes
+    from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs
+    from ropewalk.lab.recipes import parse_settings
+    from ropewalk.lab.run_store import RunFolder, translate_run_errors
+
+    if not encodings:
+        raise CommandError("compare needs encodings: ropewalk compare axial mixed. Studies are run by `ropewalk study NAME`")
+    if no_report and (probes or out is not None):
+        unused = "--probes" if probes else "--out"
+        raise CommandError(f"--no-report probes nothing and writes no report: leave out {unused}")
+    chosen, console = choose_probes(probes), make_console()
+    if not no_report:
+        require_matplotlib()
+    every = _merge_encodings([*encodings], also, baseline)
+    config = parse_settings(recipe, (*set, *_collect_settings(model=model, task=task)))
+    count_processes()
+    with translate_run_errors():
+        done = compare_encodings(every, config, Path(runs), seeds=range(seeds), baseline=baseline, console=console)
+    if not is_main_process():
+        return done.code
+    with translate_run_errors():
+        finished = [each.name for each in done.members if done.outcome(each).result is not None]
+        folders = [RunFolder.at(done.runs / name) for name in finished]
+    missed = [] if no_report else probe_all_runs(folders, chosen, console).errors
+    console.print(render_comparison(tabulate_comparison(done)))
+    print(done.path)
+    if not no_report:
+        _write_report(find_runs([done.path]), Path(out or "out/report"), console, baseline=done.baseline)
+    return 1 if missed else done.code
+
+
+def _collect_settings(**given: str | None) -> list[str]:
+    """Settings that have an option of their own, as key=value."""
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
+
+
+def _merge_encodings(encodings: Sequence[str], also: Sequence[str], baseline: str) -> list[str]:
+    """Encodings, and those of `also` that are not among them in another spelling. Modules are imported."""
+    from ropewalk.lab.encoding_spec import parse_encoding
+
+    parse_encoding(baseline, load=True)
+    named = {parse_encoding(each, load=True).label for each in encodings}
+    return [*encodings, *(each for each in also if parse_encoding(each, load=True).label not in named)]
+
+
+def run_study(
+    name: str | None = None,
+    /,
+    *,
     part: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
     seed: tuple[int, ...] = (),
     together: int = 1,
+    set: tuple[str, ...] = (),
+    runs: str = "runs",
+    out: str | None = None,
 ) -> int:
-    """Train encodings under the same conditions with several seeds, probe them, and report what they come to.
+    """Run a study, or list all studies with their questions and parts; runs that have a record are not trained again.
+
+    For example:
+        ropewalk study
+        ropewalk study volumes --part half --only mixed
+        ropewalk study equivariance --together 4
 
     Args:
-        encodings: Names from `ropewalk list`, with options if need be: axial liere:block=4. None for a study.
-        recipe: Settings by name, as for `train`.
-        model: A vision transformer of timm's, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: detect, masks or segment; the recipe's own by default.
-        set: Settings that replace the recipe's, as key=value.
-        seeds: How many.
-        baseline: What others are compared with; it is trained too.
-        also: What is trained beside them in every comparison; `--also` with nothing leaves it out.
-        runs: The folder of runs. Those that are done are not trained again.
-        probes: What runs are probed for, as in `evaluate`; everything by default.
-        out: The folder for report.html.
-        no_report: Probe nothing and write no report: train, and print the table.
-        study: A study by name, equivariance, equivariance-imagenette, volumes or pedestrians, with encodings, recipe and
-            seeds of its own. Its lines go to the folder `out`.
-        part: Parts of the study; all, one after another, by default.
-        only: Encodings of the study, by the names that they have in it; all by default.
-        seed: Seeds of the study; those of each part by default.
-        together: Processes that share the runs of a study, each with its share of the processors.
+        name: The study; all are listed without.
+        part: Parts of the study; all, in order, by default.
+        only: Encodings, by their names in the study; all by default.
+        seed: Seeds; those of each part by default.
+        together: The number of processes that share the runs, and the processor cores.
+        set: Settings that replace those of the study, as for `train`.
+        runs: The folder of all runs.
+        out: The folder of the records, a file PART.jsonl for each part; out/NAME by default.
     """
-    if study is not None:
-        places, console = (Path(runs), Path(out)), make_console()
-        return execute_study(study, encodings, set, part, only, seed, *places, console, count=together)
-    if not encodings or part or only or seed or together != 1:
-        raise CommandError("compare needs the names of encodings, or --study with --part, --only, --seed or --together")
-    chosen, console = choose_probes(probes), make_console()
-    if not no_report:
-        require_matplotlib()
-    every, base = (
-        merge_encodings(encodings, also),
-        parse_settings(recipe, (*set, *collect_flag_settings(model=model, task=task))),
-    )
-    done = execute_compare(every, base, Path(runs), seeds, baseline, console)
-    if not is_main_process():
-        return done.code
-    missed = [] if no_report else probe_all_runs(list_finished_runs(done), chosen, console).errors
-    print_comparison(done, console)
-    print(done.path)
-    if not no_report:
-        print(execute_report(find_runs([done.path]), Path(out), console, baseline=done.baseline))
-    return 1 if missed else done.code
+    from ropewalk.lab.recipes import parse_replaced_settings
+    from ropewalk.lab.run_store import translate_run_errors
+    from ropewalk.lab.studies import ALL_STUDIES
+    from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
+
+    if name is None:
+        given = {"--part": part, "--only": only, "--seed": seed, "--set": set, "--out": out}
+        if unused := [option for option, value in given.items() if value] + ["--together"] * (together != 1):
+            raise CommandError(f"`ropewalk study` lists all studies; to run one, give its name before {', '.join(unused)}")
+        return _list_studies()
+    study = ALL_STUDIES[check_choice("study", name, ALL_STUDIES, error=CommandError)]
+    _check_process_count(together)
+    folder, console = Path(out or f"out/{name}"), make_console()
+    replaced = parse_replaced_settings(study.base.document(), set)
+    with translate_run_errors():
+        selected = [
+            (each, select_part_runs(study, each, folder, only=only, seeds=seed, given=replaced))
+            for each in study.chosen(part)
+        ]
+    wanted = [(each, request) for each, request in selected if request is not None]
+    if not wanted:
+        parts = ", ".join(each for each, _ in selected)
+        raise CommandError(f"there is nothing to run: of {', '.join(only)}, {parts} of {name} has none")
+    code = 0
+    for each, request in wanted:
+        console.print(f"{each}: {study.parts[each].about}")
+        with translate_run_errors():
+            if together > 1 and not request.complete():
+                lists = {"--set": set, "--only": only, "--seed": [str(number) for number in seed]}
+                words = [word for option, values in lists.items() if values for word in (option, *values)]
+                words = ["study", name, "--part", each, *words, "--runs", runs, "--out", str(folder)]
+                if _run_processes(together, words, console) == CommandError.code:
+                    return CommandError.code
+            else:
+                run_study_part(request, Path(runs), console)
+            code = code or int(not request.complete())
+        console.print(*format_part_table(request.path, request.config), str(request.path), sep="\n", highlight=False)
+    return code
 
 
-def run_report_command(
-    paths: tuple[str, ...] = ("runs",), /, *, out: str = "out/report", question: str = "", baseline: str = "none"
+def _list_studies() -> int:
+    from ropewalk.lab.studies import ALL_STUDIES
+
+    console = make_console()
+    for study in ALL_STUDIES.values():
+        console.print(f"{study.name}: {study.question}")
+        wide = max(map(len, study.parts))
+        for name, part in study.parts.items():
+            runs = len(part.encodings) * len(part.seeds)
+            console.print(f"  {name:<{wide}}  {runs:>3} run{'s' if runs > 1 else ' '}  {part.about}")
+        console.print()
+    return 0
+
+
+def _check_process_count(count: int) -> None:
+    """Refuse a number of processes that cannot be started."""
+    if count < 1:
+        raise CommandError(f"--together must be a number of processes, 1 or more, got {count}")
+    if count > 1 and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise CommandError(
+            f"--together starts its own processes: it must not be launched in several, got WORLD_SIZE={world}"
+        )
+
+
+def _run_processes(count: int, words: Sequence[str], console: "Console") -> int:
+    """Run `ropewalk` with these words in several processes; return the largest of their exit codes."""
+    from ropewalk.lab.parallel import run_in_parallel
+
+    try:
+        codes = run_in_parallel(count, words, console)
+    except (KeyboardInterrupt, SystemExit):
+        console.print("stopped; the same command resumes")
+        raise
+    for number, code in enumerate(codes, 1):
+        if code < 0:
+            console.print(f"process {number} was ended by signal {-code}; the same command resumes")
+    return max(codes)
+
+
+def report_runs(
+    paths: tuple[str, ...] = ("runs",),
+    /,
+    *,
+    out: str = "out/report",
+    question: str = "",
+    baseline: str | None = None,
+    import_: tuple[str, ...] = (),
 ) -> int:
-    """Write one page on runs: what was asked, held equal and found, with figures; and a table as CSV.
+    """Write a report of runs: one HTML page with settings, results and figures, and a table as CSV.
+
+    For example:
+        ropewalk report runs --baseline axial
+        ropewalk report results/equivariance/main.jsonl
 
     Args:
-        paths: Folders of runs, or of many, or the file that `compare` wrote; or files of lines that a study wrote, such as
-            results/equivariance/main.jsonl, which need no folders beside them.
-        out: The folder for report.html.
-        question: What was asked, in a sentence.
-        baseline: What others are compared with.
+        paths: Folders of runs, or of many; the comparison-*.json that `compare` wrote; or .jsonl files of records, such as
+            results/equivariance/main.jsonl.
+        out: The folder of report.html, report.csv and figures/.
+        question: The question that the runs answer, in a sentence.
+        baseline: The encoding with which the others are compared; none by default.
+        import_: Modules that define the encodings of the runs.
     """
+    import tempfile
+
+    from ropewalk.lab.encoding_spec import import_modules
+
     require_matplotlib()
+    import_modules(import_)
     with tempfile.TemporaryDirectory() as scratch:
         runs = find_runs([Path(path) for path in paths], Path(scratch))
-        print(execute_report(runs, Path(out), make_console(stderr=True), question=question, baseline=baseline))
+        label = "none" if baseline is None else _find_baseline(baseline, runs)
+        _write_report(runs, Path(out), make_console(stderr=True), question=question, baseline=label)
     return 0
+
+
+def _find_baseline(baseline: str, runs: "Sequence[RunFolder]") -> str:
+    """The label of the baseline, which must be that of a run."""
+    from ropewalk.lab.encoding_spec import get_encoding_label, parse_encoding
+
+    labels = sorted({get_encoding_label(run.config) for run in runs})
+    label = baseline if baseline in labels else parse_encoding(baseline, load=True).label
+    if label not in labels:
+        raise CommandError(describe_unknown("baseline", [baseline], labels))
+    return label
+
+
+def _write_report(runs: "Sequence[RunFolder]", out: Path, console: "Console", *, question: str = "", baseline: str) -> None:
+    """Write a report, and print a link to it."""
+    from ropewalk.lab.report import write_report
+    from ropewalk.lab.run_store import translate_run_errors
+
+    with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), translate_run_errors():
+        page = write_report(runs, out, question=question, baseline=baseline)
+    print_file_link(page)
+
+
+def bench_encodings(
+    suites: tuple[str, ...] = (),
+    /,
+    *,
+    names: tuple[str, ...] = (),
+    modes: tuple[str, ...] = (),
+    out: str = "out/bench.json",
+    json: bool = False,
+) -> int:
+    """Measure the cost of encodings on this machine, against a plain copy, a model without an encoding, and other libraries.
+
+    For example:
+        ropewalk bench
+        ropewalk bench steps --names axial mymodule:MyEncoding
+
+    Args:
+        suites: Of ops, lengths, steps and cpu; all by default. Without a GPU, shapes are small and times mean little.
+        names: Only rows of these names, or of names that begin with one and a comma: axial, timm, "axial, learned"; or
+            encodings of your own, as module:Class, for the steps.
+        modes: Of the steps: eager, compiled, and on a GPU captured (in a CUDA graph) and "compiled and captured"; all by
+            default. Without a GPU, "compiled" is traced, not optimized.
+        out: The JSON file of the measurements, written after each row; a figure of the steps is written beside it.
+        json: Print one JSON document and nothing else.
+    """
+    from ropewalk.lab.bench.suites import run_benchmarks
+    from ropewalk.lab.encoding_spec import find_encoding_class
+
+    for name in names:
+        if ":" in name:
+            find_encoding_class(name.partition(",")[0])
+    console = make_console(stderr=json)
+    document, written = run_benchmarks(suites, Path(out), console, names=names, modes=modes)
+    if json:
+        print_json(document)
+    else:
+        for path in written:
+            print(path)
+    return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0
+
+
+def find_runs(paths: Sequence[Path], scratch: Path | None = None) -> list["RunFolder"]:
+    """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
+    lines of a study, too."""
+    from ropewalk.lab.run_store import translate_run_errors
+
+    with translate_run_errors():
+        runs = [run for i, path in enumerate(paths) for run in _find_runs_at(path, scratch and scratch / f"{i:05}")]
+    if not runs:
+        also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
+        raise CommandError(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
+    return runs
+
+
+def _find_runs_at(path: Path, scratch: Path | None) -> list["RunFolder"]:
+    """The runs at one place."""
+    from ropewalk.lab.compare.plan import Comparison
+    from ropewalk.lab.run_store import RunFolder
+
+    if path.suffix == ".jsonl" and not path.is_dir():
+        return _restore_runs(path, scratch)
+    if path.is_file():
+        return Comparison.at(path).found()
+    if (path / "config.json").is_file():
+        return [RunFolder.at(path)]
+    runs = _list_folder_runs(path)
+    if scratch is not None and not runs and any(path.glob("*.jsonl")):
+        raise CommandError(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
+    return runs
+
+
+def _restore_runs(path: Path, scratch: Path | None) -> list["RunFolder"]:
+    """The runs of lines, in this folder."""
+    from ropewalk.lab.studies.unfolded import restore_line_runs
+
+    if not path.is_file():
+        raise CommandError(f"a file of lines must be there, and there is no {path}")
+    if scratch is None:
+        raise CommandError(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
+    return restore_line_runs(path, scratch)
+
+
+def _list_folder_runs(folder: Path) -> list["RunFolder"]:
+    """The runs in a folder; unreadable ones are reported and left out."""
+    from ropewalk.lab.errors import DamagedFileError
+    from ropewalk.lab.run_store import RunFolder
+
+    runs: list[RunFolder] = []
+    for path in sorted(folder.glob("*/config.json")):
+        try:
+            runs.append(RunFolder.at(path.parent))
+        except (ValueError, DamagedFileError) as error:
+            make_console(stderr=True).print(f"{path.parent} is left out: {error}")
+    return runs

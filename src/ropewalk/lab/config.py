@@ -193,7 +193,7 @@ class Config:
         if self.start is not None:
             said["start"] = Path(self.start).name
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-        return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
+        return f"{self.encoding.replace(':', '.')}-seed{self.seed}-{digest[:10]}"
 
     def validates_at(self, epoch: int) -> bool:
         """Whether there is a validation after this epoch, counted from one."""

@@ -183,7 +183,7 @@ def draw_code_tables(
 
 
 def _compute_row_height(row: Sequence[CodeTable]) -> float:
-    """In inches: square where the table says so, if that fits, else three."""
+    """In inches: three, or what a square table needs, within limits."""
     width = (TABLE_WIDTH - 0.9) / len(row) - 0.55
     rows, columns = row[0].values.shape
     return min(max(width * rows / columns, 0.6), 3.4) + 0.8 if row[0].square else 3.2
