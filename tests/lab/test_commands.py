@@ -15,12 +15,12 @@ import pytest
 import torch
 from accelerate import tracking
 from rich.console import Console
-from ropewalk.cli.run_verbs import _merge_encodings
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk import cli
+from ropewalk.cli.run_verbs import _merge_encodings
 from ropewalk.lab import progress_bars, run_store
 from ropewalk.lab.console import make_console
 from ropewalk.lab.inspect.theory_facts import analyze_encoding

@@ -47,7 +47,7 @@ def made(tmp_path_factory):
         patch_everywhere(patch, lines, "LINE_DIGITS", 17)
         patch.setitem(ALL_STUDIES, "small", small())
         patch_everywhere(patch, probes, "IMAGE_PROBES", ("offset", "shuffle", "reached", "frequencies", "cost"))
-        assert main(["compare", "--study", "small", "--runs", "runs", "--out", "out", "--set", *GIVEN]) == 0
+        assert main(["study", "small", "--runs", "runs", "--out", "out", "--set", *GIVEN]) == 0
         yield folder
 
 

@@ -1,4 +1,4 @@
-"""Studies by name: `ropewalk compare --study NAME`."""
+"""Studies by name: `ropewalk study NAME`."""
 
 from ropewalk.lab.studies.equivariance import EQUIVARIANCE_STUDY, IMAGENETTE_STUDY
 from ropewalk.lab.studies.pedestrians import PEDESTRIANS_STUDY
