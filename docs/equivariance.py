@@ -11,14 +11,14 @@ import equivariance_relative
 import studied
 import tables
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import ClaimValue, ResultLine
+from ropewalk.lab.studies.claims import ClaimValue, get_test_accuracy
 from ropewalk.lab.studies.equivariance import (
     EQUIVARIANCE_CLAIMS,
     PHOTOGRAPH_CLAIMS,
-    get_test_accuracy,
     make_offset_loss,
     make_size_accuracy,
 )
+from studied import ResultLine
 
 STUDY = ALL_STUDIES["equivariance"]
 PAPER = {
@@ -159,9 +159,9 @@ def screening_table(lines: Sequence[ResultLine] | None = None) -> str:
         [
             [
                 f"`{line['name']}`",
-                f"{get_test_accuracy(line):.1f}",
+                f"{get_test_accuracy(studied.Line(line)):.1f}",
                 *(
-                    studied.one(value(line))
+                    studied.one(value(studied.Line(line)))
                     for value in (make_size_accuracy(48), make_size_accuracy(64), make_offset_loss(4.0))
                 ),
                 f"{line['encoding_parameters']:,}",
@@ -184,7 +184,7 @@ def recipes_table(lines: Sequence[ResultLine] | None = None) -> str:
 def kernels_table(lines: Sequence[ResultLine] | None = None) -> str:
     """Runs that were trained twice: with cuDNN's attention, in the part `cudnn`, and with ours, in the main one."""
     before, after = (
-        {(line["name"], line["seed"]): get_test_accuracy(line) for line in of(part, lines)} for part in ("cudnn", "main")
+        {(line["name"], line["seed"]): 100 * line["test_accuracy"] for line in of(part, lines)} for part in ("cudnn", "main")
     )
     rows = [
         [f"`{name}`", str(seed), f"{first:.2f}", f"{after[name, seed]:.2f}", f"{after[name, seed] - first:+.2f}"]

@@ -11,7 +11,7 @@ import study_figures
 from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
 from ropewalk.lab.figures.theme import FigureTheme
 from ropewalk.lab.probes.resolution import RESOLUTION_MODES
-from ropewalk.lab.studies.claims import ResultLine
+from studied import ResultLine
 from study_figures import BySeed, accuracies, bars
 
 FIGURES = {

@@ -11,8 +11,8 @@ from ropewalk.lab.model_building import build_model
 from ropewalk.lab.probes.spectrum import compute_layer_frequencies
 from ropewalk.lab.statistics import estimate_means
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import ResultLine
 from ropewalk.lab.studies.equivariance import compute_frequency_drop, measure_frequency_drop
+from studied import ResultLine
 
 SHOWN = ("mixed", "learned-spherical", "comrope-ld-8", "learned-axial", "liere-8", "spherical-symmetric")
 SIDE, CLASSES = 32, 100
@@ -21,7 +21,7 @@ SIDE, CLASSES = 32, 100
 
 def begun(name: str, seed: int) -> float:
     """What a run of the main part began with."""
-    config = ALL_STUDIES["equivariance"].of("main", name, seed, {})
+    config = ALL_STUDIES["equivariance"].run_config("main", name, seed, {})
     model = build_model(config, size=(SIDE, SIDE), channels=3, classes=CLASSES)
     return compute_frequency_drop(compute_layer_frequencies(model.encoding, (SIDE // config.patch,) * 2, config.depth))
 

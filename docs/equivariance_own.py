@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import studied
 import tables
-from ropewalk.lab.studies.claims import ClaimSide, ResultLine, estimate_difference
-from ropewalk.lab.studies.equivariance import get_test_accuracy
+from ropewalk.lab.studies.claims import ClaimSide, estimate_difference, get_test_accuracy
+from studied import ResultLine
 
 TWINS = {"uniform-code": "uniform"}
 """Names of what differs in the span alone."""
@@ -39,4 +39,6 @@ def twin(name: str) -> str:
 
 def above(name: str, base: str, lines: Sequence[ResultLine]) -> str:
     """What an encoding with its own span has above another with the common one, as claims are judged."""
-    return studied.told(estimate_difference(ClaimSide(name, "own"), ClaimSide(base), get_test_accuracy, lines), sign="+")
+    return studied.told(
+        estimate_difference(ClaimSide(name, "own"), ClaimSide(base), get_test_accuracy, map(studied.Line, lines)), sign="+"
+    )

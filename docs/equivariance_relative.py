@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import studied
 import tables
 from ropewalk.lab.statistics import MeanEstimate, estimate_contrast
-from ropewalk.lab.studies.claims import ResultLine
-from ropewalk.lab.studies.equivariance import get_test_accuracy
+from ropewalk.lab.studies.claims import get_test_accuracy
+from studied import ResultLine
 
 RELATIVE = ("axial", "learned-axial", "mixed", "golden", "comrope-ld-8")
 OTHERS = ("spherical", "learned-spherical", "spherical-symmetric", "liere-8")

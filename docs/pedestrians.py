@@ -10,8 +10,8 @@ import studied
 import tables
 from ropewalk.lab.statistics import estimate_differences
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import ClaimValue, ResultLine
-from ropewalk.lab.studies.equivariance import get_test_accuracy
+from ropewalk.lab.studies.claims import ClaimValue, get_test_accuracy
+from studied import ResultLine
 
 STUDY = ALL_STUDIES["pedestrians"]
 SHARE = 0.9

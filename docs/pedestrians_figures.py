@@ -11,7 +11,7 @@ import study_figures
 from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
 from ropewalk.lab.figures.theme import FigureTheme
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import ResultLine
+from studied import ResultLine
 
 FIGURES = {"boxes": "Box AP on the validation set during training, and on the test set in the end, seed by seed"}
 DRAWN = ALL_STUDIES["pedestrians"].parts["masks"].encodings

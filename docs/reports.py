@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 import studied
+from ropewalk.lab.record import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.unfolded import restore_line_runs
 
 PARTS = {"equivariance": "main", "volumes": "half", "pedestrians": "masks"}
 """What is reported of each study."""
@@ -16,6 +16,6 @@ PARTS = {"equivariance": "main", "volumes": "half", "pedestrians": "masks"}
 def write(name: str, pages: Path) -> None:
     """The report of a study beside its page."""
     with tempfile.TemporaryDirectory() as scratch:
-        runs = restore_line_runs(studied.RESULTS / name / f"{PARTS[name]}.jsonl", Path(scratch) / "runs")
-        made = write_report(runs, Path(scratch) / "out", question=ALL_STUDIES[name].question, baseline="learned-ape")
+        records = load_records(studied.RESULTS / name / f"{PARTS[name]}.jsonl")
+        made = write_report(records, Path(scratch), question=ALL_STUDIES[name].question, baseline="learned-ape")
         shutil.copy(made, pages / "studies" / f"{name}-report.html")

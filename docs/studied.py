@@ -4,12 +4,14 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import tables
 from ropewalk.lab.figures.theme import FIGURE_THEMES
+from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
-from ropewalk.lab.studies.claims import ClaimValue, ResultLine, StudyClaim, judge_claims
-from ropewalk.lab.studies.lines import load_result_lines
+from ropewalk.lab.studies.claims import ClaimValue, StudyClaim, judge_claims
 from ropewalk.lab.studies.study import Study
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -17,10 +19,30 @@ ABSENT = "*Not run yet.*"
 JUDGED = ["claim", "whose", "of what", "difference", "verdict"]
 
 
+ResultLine = Mapping[str, Any]
+
+
+class Line(dict[str, Any]):
+    """The fields of a record that tables and figures use, by name, and as attributes for the values of claims."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {"result": self, "config": SimpleNamespace(seed=self["seed"])}.get(name) or self[name]
+
+
 @functools.cache
 def found(folder: str) -> tuple[ResultLine, ...]:
-    """The lines of all parts of a study."""
-    return tuple(line for path in sorted((RESULTS / folder).glob("*.jsonl")) for line in load_result_lines(path))
+    """The records of all parts of a study."""
+    return tuple(_line(record) for path in sorted((RESULTS / folder).glob("*.jsonl")) for record in load_records(path))
+
+
+def _line(record: RunRecord) -> Line:
+    curves = {"curve": "validation_accuracy", "box_curve": "validation_box_ap"}
+    return Line(
+        **{name: getattr(record, name) for name in ("part", "name", "probes")},
+        **{"seed": record.config.seed, "epochs": record.config.epochs, "settings": record.config.document()},
+        **{name: record.list_metric(metric) for name, metric in curves.items()},
+        **(record.result or {}),
+    )
 
 
 def of(part: str, lines: Sequence[ResultLine]) -> list[ResultLine]:
@@ -37,7 +59,7 @@ def by_name(lines: Sequence[ResultLine], value: ClaimValue) -> dict[str, dict[in
     """A number of each run, by encoding and seed; runs that have none are left out."""
     values: dict[str, dict[int, float]] = {}
     for line in lines:
-        if (one := value(line)) is not None:
+        if (one := value(Line(line))) is not None:
             values.setdefault(line["name"], {})[line["seed"]] = one
     return values
 
@@ -88,15 +110,15 @@ def state(study: Study, lines: Sequence[ResultLine], *, but: str = "recipe-") ->
 
 def judgements(said: Sequence[StudyClaim], lines: Sequence[ResultLine]) -> str:
     """Each claim with its verdict."""
-    rows = [_judgement(*each) for each in judge_claims(said, lines)]
+    rows = [_judgement(*each) for each in judge_claims(said, map(Line, lines))]
     return tables.table(JUDGED, rows)
 
 
 def claims(said: Sequence[StudyClaim], lines: Sequence[ResultLine], *, without: str) -> str:
     """Each claim with its verdict, and with the one where one encoding has no part in the variance of seeds."""
     rows = []
-    fewer = judge_claims(said, [line for line in lines if line["name"] != without])
-    for each, (_, other, second) in zip(judge_claims(said, lines), fewer, strict=True):
+    fewer = judge_claims(said, [Line(line) for line in lines if line["name"] != without])
+    for each, (_, other, second) in zip(judge_claims(said, map(Line, lines)), fewer, strict=True):
         half = "" if other is None or other.half is None else f"± {other.half:.1f}, {second}"
         rows.append([*_judgement(*each), half])
     return tables.table([*JUDGED, f"without `{without}`"], rows)
@@ -104,7 +126,7 @@ def claims(said: Sequence[StudyClaim], lines: Sequence[ResultLine], *, without: 
 
 def _judgement(claim: StudyClaim, difference: MeanEstimate | None, word: str) -> list[str]:
     verdict = "not run" if difference is None else word
-    return [claim.text, claim.source, f"{sides(claim)}: {claim.told}", told(difference, sign="+"), f"**{verdict}**"]
+    return [claim.text, claim.source, f"{sides(claim)}: {claim.quantity}", told(difference, sign="+"), f"**{verdict}**"]
 
 
 def sides(claim: StudyClaim) -> str:

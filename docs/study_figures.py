@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ropewalk.lab.figures.theme import FIGURE_THEMES, FigureTheme
 from ropewalk.lab.report.theme import BASELINE_COLORS, ENCODING_PALETTE
-from ropewalk.lab.studies.claims import ResultLine
+from studied import ResultLine
 
 NAMES = ("none", "learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "liere-8", "comrope-ld-8", "mrope")
 """Encodings that are drawn; the place of one here decides how it looks, in the figures of all studies."""

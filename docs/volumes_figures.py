@@ -12,7 +12,7 @@ from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_st
 from ropewalk.lab.figures.theme import FigureTheme
 from ropewalk.lab.probes.resolution import RESOLUTION_MODES
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import ResultLine
+from studied import ResultLine
 
 FIGURES = {"grids": "Accuracy on coarser and finer grids than that of training, in two ways of placing the patches"}
 DRAWN = ALL_STUDIES["volumes"].parts["half"].encodings

@@ -1,6 +1,7 @@
 """The verbs about encodings: list, show, check, draw, theory."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,18 +61,22 @@ def _list_configuration(classes: Sequence[str], *, recipes: bool, settings: bool
     from ropewalk.lab.config import describe_settings
     from ropewalk.lab.recipes import describe_recipes
 
-    rows = describe_recipes() if recipes else describe_settings()
-    if json:
-        return print_json(rows)
     console = make_console()
-    wide = max(len(row["name"]) for row in rows)
-    group = None
-    for row in rows:
-        if row.get("group") != group:
-            group = row["group"]
-            console.print(f"\n{group}" if row is not rows[0] else group)
-        default = "" if recipes else f" (default: {_format_setting(row['default'])})"
-        console.print(f"{row['name']:<{wide}}  {row['help']}{default}")
+    if recipes:
+        found = describe_recipes()
+        if json:
+            return print_json(found)
+        wide = max(map(len, found))
+        console.print("\n".join(f"{name:<{wide}}  {text}" for name, text in found.items()))
+        return 0
+    described = sorted(describe_settings(), key=lambda each: each.group)
+    if json:
+        return print_json([each._asdict() for each in described])
+    wide = max(len(each.name) for each in described)
+    for group, members in itertools.groupby(described, key=lambda each: each.group):
+        console.print(group)
+        for each in members:
+            console.print(f"  {each.name:<{wide}}  {each.help} {each.type}; default {_format_setting(each.default)}")
     return 0
 
 
@@ -79,7 +84,7 @@ def _format_setting(value: Any) -> str:
     """A default as `--set` would spell it."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
-    return "none" if value is None or value == {} else str(value).lower() if isinstance(value, bool) else f"{value}"
+    return "none" if value is None or value == {} else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def show_encoding(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None, json: bool = False) -> int:

@@ -13,7 +13,7 @@ from ropewalk.validation import check_choice, describe_unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ropewalk.lab.run_store import RunFolder
+    from ropewalk.lab.record import RunRecord
 
 LONGEST_LIST = 6
 """Values of a list that `evaluate` prints in full."""
@@ -122,10 +122,11 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
     """
     from ropewalk.lab.encoding_spec import import_modules
     from ropewalk.lab.probes.probe_runs import choose_probes, probe_or_raise
+    from ropewalk.lab.record_search import find_run_folders
 
     import_modules(import_)
     chosen, console = choose_probes(probes), make_console(stderr=json)
-    probed = probe_or_raise(find_runs([Path(path)]), probes, console)
+    probed = probe_or_raise(find_run_folders([Path(path)]), probes, console)
     if json:
         print_json(probed.found)
         return 1 if probed.errors else 0
@@ -190,10 +191,12 @@ def compare_runs(
         no_report: Train and print the table only: no probes, no report.
     """
     from ropewalk.lab.compare.run import compare_encodings
-    from ropewalk.lab.compare.table import render_comparison, tabulate_comparison
+    from ropewalk.lab.compare.table import tabulate_comparison
     from ropewalk.lab.environment import count_processes
     from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs
     from ropewalk.lab.recipes import parse_settings
+    from ropewalk.lab.record_search import find_records
+    from ropewalk.lab.results_table import make_rich_table
     from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
     if not encodings:
@@ -215,10 +218,10 @@ def compare_runs(
         finished = [each.name for each in done.members if done.outcome(each).result is not None]
         folders = [RunFolder.at(done.runs / name) for name in finished]
     missed = [] if no_report else probe_all_runs(folders, chosen, console).errors
-    console.print(render_comparison(tabulate_comparison(done)))
+    console.print(make_rich_table(tabulate_comparison(done)))
     print(done.path)
     if not no_report:
-        _write_report(find_runs([done.path]), Path(out or "out/report"), console, baseline=done.baseline)
+        _write_report(find_records([done.path]), Path(out or "out/report"), console, baseline=done.baseline)
     return 1 if missed else done.code
 
 
@@ -282,7 +285,7 @@ def run_study(
     with translate_run_errors():
         selected = [
             (each, select_part_runs(study, each, folder, only=only, seeds=seed, given=replaced))
-            for each in study.chosen(part)
+            for each in study.select_parts(part)
         ]
     wanted = [(each, request) for each, request in selected if request is not None]
     if not wanted:
@@ -292,7 +295,7 @@ def run_study(
     for each, request in wanted:
         console.print(f"{each}: {study.parts[each].about}")
         with translate_run_errors():
-            if together > 1 and not request.complete():
+            if together > 1 and not request.is_complete():
                 lists = {"--set": set, "--only": only, "--seed": [str(number) for number in seed]}
                 words = [word for option, values in lists.items() if values for word in (option, *values)]
                 words = ["study", name, "--part", each, *words, "--runs", runs, "--out", str(folder)]
@@ -300,7 +303,7 @@ def run_study(
                     return CommandError.code
             else:
                 run_study_part(request, Path(runs), console)
-            code = code or int(not request.complete())
+            code = code or int(not request.is_complete())
         console.print(*format_part_table(request.path, request.config), str(request.path), sep="\n", highlight=False)
     return code
 
@@ -367,37 +370,37 @@ def report_runs(
         baseline: The encoding with which the others are compared; none by default.
         import_: Modules that define the encodings of the runs.
     """
-    import tempfile
-
     from ropewalk.lab.encoding_spec import import_modules
+    from ropewalk.lab.record_search import find_records
 
     require_matplotlib()
     import_modules(import_)
-    with tempfile.TemporaryDirectory() as scratch:
-        runs = find_runs([Path(path) for path in paths], Path(scratch))
-        label = "none" if baseline is None else _find_baseline(baseline, runs)
-        _write_report(runs, Path(out), make_console(stderr=True), question=question, baseline=label)
+    records = find_records([Path(path) for path in paths])
+    label = "none" if baseline is None else _find_baseline(baseline, records)
+    _write_report(records, Path(out), make_console(stderr=True), question=question, baseline=label)
     return 0
 
 
-def _find_baseline(baseline: str, runs: "Sequence[RunFolder]") -> str:
+def _find_baseline(baseline: str, records: "Sequence[RunRecord]") -> str:
     """The label of the baseline, which must be that of a run."""
-    from ropewalk.lab.encoding_spec import get_encoding_label, parse_encoding
+    from ropewalk.lab.encoding_spec import parse_encoding
 
-    labels = sorted({get_encoding_label(run.config) for run in runs})
+    labels = sorted({record.label for record in records})
     label = baseline if baseline in labels else parse_encoding(baseline, load=True).label
     if label not in labels:
         raise CommandError(describe_unknown("baseline", [baseline], labels))
     return label
 
 
-def _write_report(runs: "Sequence[RunFolder]", out: Path, console: "Console", *, question: str = "", baseline: str) -> None:
+def _write_report(
+    records: "Sequence[RunRecord]", out: Path, console: "Console", *, question: str = "", baseline: str
+) -> None:
     """Write a report, and print a link to it."""
     from ropewalk.lab.report import write_report
     from ropewalk.lab.run_store import translate_run_errors
 
-    with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), translate_run_errors():
-        page = write_report(runs, out, question=question, baseline=baseline)
+    with console.status(f"a report of {len(records)} run{'' if len(records) == 1 else 's'}"), translate_run_errors():
+        page = write_report(records, out, question=question, baseline=baseline)
     print_file_link(page)
 
 
@@ -439,58 +442,3 @@ def bench_encodings(
         for path in written:
             print(path)
     return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0
-
-
-def find_runs(paths: Sequence[Path], scratch: Path | None = None) -> list["RunFolder"]:
-    """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
-    lines of a study, too."""
-    from ropewalk.lab.run_store import translate_run_errors
-
-    with translate_run_errors():
-        runs = [run for i, path in enumerate(paths) for run in _find_runs_at(path, scratch and scratch / f"{i:05}")]
-    if not runs:
-        also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
-        raise CommandError(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
-    return runs
-
-
-def _find_runs_at(path: Path, scratch: Path | None) -> list["RunFolder"]:
-    """The runs at one place."""
-    from ropewalk.lab.compare.plan import Comparison
-    from ropewalk.lab.run_store import RunFolder
-
-    if path.suffix == ".jsonl" and not path.is_dir():
-        return _restore_runs(path, scratch)
-    if path.is_file():
-        return Comparison.at(path).found()
-    if (path / "config.json").is_file():
-        return [RunFolder.at(path)]
-    runs = _list_folder_runs(path)
-    if scratch is not None and not runs and any(path.glob("*.jsonl")):
-        raise CommandError(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
-    return runs
-
-
-def _restore_runs(path: Path, scratch: Path | None) -> list["RunFolder"]:
-    """The runs of lines, in this folder."""
-    from ropewalk.lab.studies.unfolded import restore_line_runs
-
-    if not path.is_file():
-        raise CommandError(f"a file of lines must be there, and there is no {path}")
-    if scratch is None:
-        raise CommandError(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
-    return restore_line_runs(path, scratch)
-
-
-def _list_folder_runs(folder: Path) -> list["RunFolder"]:
-    """The runs in a folder; unreadable ones are reported and left out."""
-    from ropewalk.lab.errors import DamagedFileError
-    from ropewalk.lab.run_store import RunFolder
-
-    runs: list[RunFolder] = []
-    for path in sorted(folder.glob("*/config.json")):
-        try:
-            runs.append(RunFolder.at(path.parent))
-        except (ValueError, DamagedFileError) as error:
-            make_console(stderr=True).print(f"{path.parent} is left out: {error}")
-    return runs
