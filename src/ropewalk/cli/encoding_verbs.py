@@ -58,7 +58,7 @@ def _list_configuration(classes: Sequence[str], *, recipes: bool, settings: bool
         raise CommandError("list prints one table: give --recipes or --settings, got both")
     if classes:
         raise CommandError(f"--{'recipes' if recipes else 'settings'} lists no encodings, got {', '.join(classes)}")
-    from ropewalk.lab.config import describe_settings
+    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings
     from ropewalk.lab.recipes import describe_recipes
 
     console = make_console()
@@ -69,7 +69,8 @@ def _list_configuration(classes: Sequence[str], *, recipes: bool, settings: bool
         wide = max(map(len, found))
         console.print("\n".join(f"{name:<{wide}}  {text}" for name, text in found.items()))
         return 0
-    described = sorted(describe_settings(), key=lambda each: each.group)
+    described = [each for each in describe_settings() if each.name not in PER_RUN_FIELDS]
+    described.sort(key=lambda each: each.group)
     if json:
         return print_json([each._asdict() for each in described])
     wide = max(len(each.name) for each in described)
