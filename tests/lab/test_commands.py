@@ -1,5 +1,6 @@
 """The verbs on runs: theory, fold, train, evaluate, compare and report, with one small run that all share."""
 
+import dataclasses
 import fcntl
 import json
 import math
