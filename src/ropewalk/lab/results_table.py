@@ -27,6 +27,7 @@ from rich.text import Text
 from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.task_types import TASK_TYPES
 from ropewalk.validation import parse_finite
 
 MISSING_CELL = "–"
@@ -233,19 +234,17 @@ class TableColumn:
         return table in self.tables and (self.metrics is None or metric.key in self.metrics)
 
 
-def _make_mean_column(name: str, title: str, *, metrics: tuple[str, ...] | None = None) -> TableColumn:
-    """A number of the result that is a fraction of 1: its mean over seeds."""
+def _make_secondary_column(name: str, title: str, metric: RunMetric) -> TableColumn:
+    """Mean over seeds of another number of the result, which is a fraction of 1."""
     return TableColumn(
         compute=lambda row: row.average_result(name),
         key=name,
         title=title,
         format=format_percentage,
         tables=("report.csv", "page"),
-        metrics=metrics,
+        metrics=(metric.key,),
     )
 
-
-_AP_TITLES = {"50": "AP50", "75": "AP75", "_small": "AP small", "_medium": "AP medium", "_large": "AP large"}
 
 COLUMNS: tuple[TableColumn, ...] = (
     TableColumn(compute=lambda row: row.group, key="group", tables=("report.csv",)),
@@ -264,13 +263,11 @@ COLUMNS: tuple[TableColumn, ...] = (
     TableColumn(
         compute=lambda row: row.score, key="test_{metric.key}", title="Test {metric.name}", format_estimate=format_score
     ),
-    _make_mean_column("test_pixel_accuracy", "Test pixel accuracy", metrics=("iou",)),
     *(
-        _make_mean_column(f"test_{kind}{end}", title, metrics=(kind,))
-        for kind in ("box_ap", "mask_ap")
-        for end, title in _AP_TITLES.items()
+        _make_secondary_column(name, title, task.metric)
+        for task in TASK_TYPES.values()
+        for name, title in task.metric.secondary
     ),
-    _make_mean_column("test_box_ap", "box AP", metrics=("mask_ap",)),
     TableColumn(
         compute=lambda row: row.difference,
         key="difference",
@@ -341,14 +338,14 @@ class FormattedTable(NamedTuple):
 
 
 def make_table_cells(
-    rows: Sequence[TableRow], table: str, *, columns: Sequence[TableColumn] = COLUMNS, more_digits: int = 0
+    rows: Sequence[TableRow], table: str, *, more_columns: Sequence[TableColumn] = (), more_digits: int = 0
 ) -> FormattedTable:
     """Format the columns of a table that have a title and, in some row, a value."""
     if not rows:
         return FormattedTable([], [])
     metric = rows[0].metric
     titles, body = list[str](), [list[TableCell]() for _ in rows]
-    for column in columns:
+    for column in (*COLUMNS, *more_columns):
         if column.title is None or not column.is_in(table, metric):
             continue
         values = [column.compute(row) for row in rows]
@@ -443,9 +440,9 @@ def format_text_table(rows: Sequence[TableRow]) -> list[str]:
     return ["  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def format_markdown_table(rows: Sequence[TableRow], columns: Sequence[TableColumn] = COLUMNS) -> str:
-    """For the documentation; further columns may be given beside those of `COLUMNS`."""
-    formatted = make_table_cells(rows, "study", columns=columns)
+def format_markdown_table(rows: Sequence[TableRow], more_columns: Sequence[TableColumn] = ()) -> str:
+    """For the documentation; `more_columns` follow those of `COLUMNS`."""
+    formatted = make_table_cells(rows, "study", more_columns=more_columns)
     lines = [formatted.titles, ["---"] * len(formatted.titles)]
-    lines += [[cell.text.replace("|", "\\|") for cell in cells] for cells in formatted.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines += [[cell.text for cell in cells] for cells in formatted.rows]
+    return "\n".join(f"| {' | '.join(text.replace('|', '&#124;') for text in line)} |" for line in lines)

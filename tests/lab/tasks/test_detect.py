@@ -20,11 +20,11 @@ from ropewalk.lab.errors import CommandError
 from ropewalk.lab.init_from import initialize_from_run, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone
 from ropewalk.lab.probes import list_probe_names, probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.detect import average_precisions, build_detector
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.training_diagnosis import disable_dropout
 from ropewalk.lab.vision_heads.backbone import choose_resolution
@@ -132,7 +132,7 @@ def test_what_is_not_dropped_for_a_while_is_dropped_again():
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_detections", lambda shown: 1 / 0)
+    monkeypatch.setattr("ropewalk.lab.tasks.detect.draw_detections", lambda shown: 1 / 0)
     with pytest.warns(UserWarning, match=r"predictions\.png.*division by zero"):
         run = train_run(replace(settings(street), epochs=1, task="detect"), tmp_path)
     assert "test_box_ap" in run.result()
@@ -167,15 +167,19 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
 # What is refused
 
 
+def test_a_model_of_timm_is_refused(street):
+    with pytest.raises(ValueError, match=r"model.*classify.*masks.*timm:vit_tiny"):
+        replace(settings(street), model="timm:vit_tiny_patch16_224")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"size": None}, "size of rows and columns"),
         ({"size": (32, 36)}, "multiples of the patch 8"),
         ({"patch": 2}, "multiple of 4, got 2"),
-        ({"mixup": 0.5}, "mixup is of classes"),
+        ({"mixup": 0.5}, "mixup.*classify.*masks.*got 0.5"),
         ({"augment": ("flip", "jitter")}, r"augment.*flip, crop.*masks.*got jitter"),
-        ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
         ({"batch": 8}, r"batch.*larger than the data"),
         ({"data": "digits"}, r"penn-fudan.*got 'digits'"),
         ({"data": "digits", "size": None, "smoothing": 0.1}, "needs data in a folder"),
@@ -407,7 +411,7 @@ def test_probes_of_boxes_are_cost_and_how_soon_it_was_how_good(done):
 
 
 def test_other_readers_of_runs_say_what_they_wanted(done):
-    with pytest.raises(ValueError, match=r"classes of images.*masks"):
+    with pytest.raises(ValueError, match=r"classify or segment.*masks"):
         load_image_model(done[1])
     encoding, _, seed = load_run_encoding(str(done[1].path))
     weights = done[1].judged()[0]
@@ -456,7 +460,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
         "AP75",
         "AP small",
         "box AP",
-        "What was found",
+        "Predictions",
         "Steps to 90 %",
         "Cost against mask AP",
     ):
@@ -466,7 +470,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
     assert len(rows) == 2
     assert sum(path.name.startswith("found-") for path in (tmp_path / "out" / "figures").iterdir()) == 2
     (done[0].path / "predictions.png").write_bytes(b"torn")
-    assert "its picture cannot be read" in write_report(done, tmp_path / "torn").read_text()
+    assert "its predictions.png cannot be read" in write_report(done, tmp_path / "torn").read_text()
 
 
 def test_a_comparison_knows_runs_that_are_done(done, street):

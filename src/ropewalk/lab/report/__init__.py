@@ -1,60 +1,23 @@
 """A report of runs: one HTML page that needs nothing else, a table as CSV, and its figures as PNG.
 
 It is made from the records of the runs, and from their directories where these are at hand: weights and pictures. The same
-records give the same bytes. Runs are compared where all settings but the encoding, its options and the seed are equal. What
-is missing is left out, with a sentence that says so. Whatever comes from a file is shown as text.
+records give the same bytes. Runs are compared if all settings but the encoding, its options and the seed are equal. What is
+missing is left out, with a sentence that names it. Whatever comes from a file is shown as text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ropewalk.lab.record import RunRecord, load_run
 from ropewalk.lab.report.conclusions import write_conclusions
-from ropewalk.lab.report.figures import (
-    FigureSources,
-    ReportFigure,
-    make_accuracy_figure,
-    make_cost_figure,
-    make_learning_figure,
-    make_predictions_figure,
-)
+from ropewalk.lab.report.figures import make_figures
 from ropewalk.lab.report.groups import RunGroup, group_records
-from ropewalk.lab.report.learned_figures import make_attention_figure
 from ropewalk.lab.report.page import ReportChapter, render_page
-from ropewalk.lab.report.panels import StyleMap
-from ropewalk.lab.report.probe_figures import (
-    make_frequencies_figure,
-    make_offset_figure,
-    make_resolution_figure,
-    make_translation_figure,
-)
-from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
-from ropewalk.lab.report.theme import assign_styles
+from ropewalk.lab.report.panels import FigureSources
+from ropewalk.lab.report.theme import StyleMap, assign_styles
 from ropewalk.lab.results_table import build_table_rows, format_csv, sort_table_rows
 from ropewalk.lab.run_store import RunFolder, write_atomically
-
-IMAGE_FIGURES: tuple[Callable[[FigureSources], ReportFigure | str], ...] = (
-    make_accuracy_figure,
-    make_learning_figure,
-    make_resolution_figure,
-    make_offset_figure,
-    make_translation_figure,
-    make_frequencies_figure,
-    make_attention_figure,
-    make_cost_figure,
-)
-TEXT_FIGURES = (
-    make_accuracy_figure,
-    make_learning_figure,
-    make_positions_figure,
-    make_extensions_figure,
-    make_passkey_figure,
-    make_cost_figure,
-)
-"""Figures of runs on text."""
-DETECTION_FIGURES = (make_accuracy_figure, make_learning_figure, make_predictions_figure, make_cost_figure)
-"""Figures of detection and segmentation runs."""
 
 
 def write_report(runs: Sequence[RunFolder | RunRecord], out: Path, *, question: str = "", baseline: str = "none") -> Path:
@@ -90,19 +53,11 @@ def _drop_unreliable_times(record: RunRecord) -> RunRecord:
     return replace(record, result=result, probes={name: rows for name, rows in record.probes.items() if name != "cost"})
 
 
-def _build_chapter(group: RunGroup, styles: StyleMap, baseline: str, number: int, mark: str) -> ReportChapter:
+def _build_chapter(group: RunGroup, styles: StyleMap, baseline: str, number: int, suffix: str) -> ReportChapter:
     rows = build_table_rows(group.found, group.metric, baseline=baseline, group=number)
     rows = sort_table_rows(rows, first=baseline)
-    sources = FigureSources(group, rows, styles, baseline, mark)
-    return ReportChapter(
-        group, rows, write_conclusions(group, rows, baseline), [draw(sources) for draw in _choose_figures(group)], mark
-    )
-
-
-def _choose_figures(group: RunGroup) -> tuple[Callable[[FigureSources], ReportFigure | str], ...]:
-    if group.settings.get("task") is not None:
-        return DETECTION_FIGURES
-    return IMAGE_FIGURES if group.settings.get("length") is None else TEXT_FIGURES
+    figures = make_figures(FigureSources(group, rows, styles, baseline, suffix))
+    return ReportChapter(group, rows, write_conclusions(group, rows, baseline), figures, suffix)
 
 
 def _write_file(path: Path, content: bytes) -> Path:

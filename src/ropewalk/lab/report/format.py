@@ -1,10 +1,6 @@
-"""HTML from words: whatever is not already HTML is escaped, so that nothing from a file can be anything but text.
+"""Counts, settings and lists as text."""
 
-Numbers and settings in words.
-"""
-
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,44 +8,6 @@ from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.statistics import MeanEstimate
-
-
-class HtmlText(str):
-    """Text that is HTML already."""
-
-
-def make_html_tag(name: str, *children: str, **attributes: str) -> HtmlText:
-    """An element. Attributes are spelt with `_` for `-`, and with a last `_` where Python keeps the word for itself."""
-    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
-    return HtmlText(f"<{name}{given}>{join_html(children)}</{name}>")
-
-
-def join_html(children: Iterable[str], between: str = "") -> HtmlText:
-    """Children in a row."""
-    return HtmlText(between.join(child if isinstance(child, HtmlText) else escape(child) for child in children))
-
-
-def make_html_table(
-    head: Sequence[str], body: Iterable[Sequence[str]], *, label: str, marked: int | None = None
-) -> HtmlText:
-    """A table that scrolls by itself; the first cell of a row is its heading, and one row may be marked."""
-    top = make_html_tag("tr", *(make_html_tag("th", cell, scope="col") for cell in head))
-    rows = []
-    for index, (first, *others) in enumerate(body):
-        cells = (make_html_tag("th", first, scope="row"), *(make_html_tag("td", cell) for cell in others))
-        rows.append(make_html_tag("tr", *cells, class_="marked") if index == marked else make_html_tag("tr", *cells))
-    inside = make_html_tag("table", make_html_tag("thead", top), make_html_tag("tbody", *rows))
-    return make_html_tag("div", inside, class_="scroll", role="region", tabindex="0", aria_label=label)
-
-
-def make_html_list(sentences: Iterable[str], kind: str = "") -> HtmlText:
-    """A list of sentences."""
-    return make_html_tag("ul", *(make_html_tag("li", each) for each in sentences), class_=kind)
-
-
-def make_html_details(summary: str, *children: str) -> HtmlText:
-    """What opens when it is asked for."""
-    return make_html_tag("details", make_html_tag("summary", summary), *children)
 
 
 def format_accuracy(estimate: MeanEstimate | None) -> str:
@@ -68,7 +26,7 @@ def exceeds_interval(estimate: MeanEstimate) -> bool:
 
 
 def format_setting(value: Any) -> str:
-    """A value as a reader would write it."""
+    """A setting as text: yes and no, lists with commas."""
     if value is None:
         return "none"
     if isinstance(value, bool):

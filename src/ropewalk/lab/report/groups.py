@@ -16,7 +16,7 @@ from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
 from ropewalk.lab.metrics import RunMetric, select_metric
 from ropewalk.lab.record import RunRecord
-from ropewalk.lab.report.format import format_count, join_words
+from ropewalk.lab.report.format import join_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +35,6 @@ class RunGroup:
     @property
     def runs(self) -> list[RunRecord]:
         return [record for seeds in self.found.values() for record in seeds.values()]
-
-    @property
-    def prefix(self) -> str:
-        """The tokens without a position that all models have, in words; empty if there are none."""
-        registers = int(self.settings.get("registers") or 0)
-        given = ["a class token"] if self.settings.get("pool") == "class" else []
-        given += [format_count(registers, "register")] if registers > 0 else []
-        return join_words(given) if given else ""
 
     @property
     def metric(self) -> RunMetric:

@@ -8,19 +8,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
+from ropewalk.lab.probes.probe import ProbeRow
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.results_table import MISSING_CELL, format_score
 from ropewalk.lab.statistics import MeanEstimate, estimate_means
 from ropewalk.validation import parse_finite
 
-ProbeEntry = Mapping[str, Any]
 EstimateLines = dict[str, dict[Any, MeanEstimate]]
 """By label, then by x value."""
 
 
 def collect_lines(
-    group: RunGroup, probe: str, place: Callable[[ProbeEntry], Hashable | None], what: str = "accuracy"
+    group: RunGroup, probe: str, place: Callable[[ProbeRow], Hashable | None], what: str = "accuracy"
 ) -> EstimateLines:
     """Means of one column of a probe at each x value. Several rows of a run at one x value count as their mean."""
     at: dict[Any, dict[str, list[float]]] = {}
@@ -36,7 +36,7 @@ def collect_lines(
 
 
 def _average_by_position(
-    entries: Sequence[ProbeEntry], place: Callable[[ProbeEntry], Hashable | None], what: str
+    entries: Sequence[ProbeRow], place: Callable[[ProbeRow], Hashable | None], what: str
 ) -> dict[Any, float]:
     at: dict[Any, list[float]] = {}
     for entry in entries:
@@ -44,27 +44,6 @@ def _average_by_position(
         if where is not None and value is not None:
             at.setdefault(where, []).append(value)
     return {where: math.fsum(values) / len(values) for where, values in at.items()}
-
-
-def make_size_key(mode: str) -> Callable[[ProbeEntry], Hashable | None]:
-    """Image sizes in one mode, as (area, sides), so that they are sorted by area."""
-
-    def place(entry: ProbeEntry) -> Hashable | None:
-        size = _parse_finite_list(entry.get("size"))
-        return (math.prod(size), *size) if entry.get("mode") == mode and size else None
-
-    return place
-
-
-def get_offset_deviation(entry: ProbeEntry) -> float | None:
-    """Standard deviation of the position offset."""
-    return parse_finite(entry.get("rho"))
-
-
-def get_shift_distance(entry: ProbeEntry) -> float | None:
-    """Distance by which the image content is shifted, in pixels."""
-    shift = _parse_finite_list(entry.get("shift"))
-    return round(math.hypot(*shift), 3) if shift else None
 
 
 def _parse_finite_list(value: Any) -> list[float]:
