@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 LOADED = {"script": ("src",), "img": ("src", "srcset"), "iframe": ("src",), "source": ("src", "srcset"), "link": ("href",)}
 
 
-class Page(HTMLParser):
+class SitePage(HTMLParser):
     """What a page links to, loads and can be linked at."""
 
     def __init__(self, text: str) -> None:
@@ -30,16 +30,16 @@ class Page(HTMLParser):
             self.blind.append(found.get("src", "without a source"))
 
 
-def faults(site: Path) -> list[str]:
+def find_faults(site: Path) -> list[str]:
     """All faults of a site, each in a line. A server shows 404.html at any address, so that its links are absolute."""
     paths = [path for path in sorted(site.resolve().rglob("*.html")) if path.name != "404.html"]
-    pages = {path: Page(path.read_text()) for path in paths}
+    pages = {path: SitePage(path.read_text()) for path in paths}
     found = [(path, fault) for path, page in pages.items() for fault in _of_page(path, page, pages)]
     found += [(path, fault) for path in sorted(site.resolve().rglob("*.css")) for fault in _of_style(path.read_text())]
     return [f"{path.relative_to(site.resolve())}: {fault}" for path, fault in found]
 
 
-def _of_page(path: Path, page: Page, pages: dict[Path, Page]) -> Iterator[str]:
+def _of_page(path: Path, page: SitePage, pages: dict[Path, SitePage]) -> Iterator[str]:
     yield from (f"a picture has no words: {source}" for source in page.blind)
     yield from (f"loads from another host: {source}" for source in page.loads if _away(source))
     for link in sorted({*page.links, *page.loads}):
@@ -59,7 +59,7 @@ def _away(link: str) -> bool:
     return bool(urlsplit(link).netloc) or urlsplit(link).scheme in ("http", "https", "mailto")
 
 
-def _leads(link: str, path: Path, pages: dict[Path, Page]) -> bool:
+def _leads(link: str, path: Path, pages: dict[Path, SitePage]) -> bool:
     """Whether a local link leads to a file and, in a page, to a place in it."""
     scheme, _, place, _, anchor = urlsplit(link)
     if scheme == "data":
