@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ropewalk.lab.studies.unfolded import restore_line_runs
+
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
@@ -37,7 +39,6 @@ from ropewalk.lab.studies.claims import (
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
 from ropewalk.lab.studies.study import Study
-from ropewalk.lab.studies.unfolded import restore_line_runs
 
 RESULTS = Path(__file__).parent.parent / "results"
 NOT_RUN = "*Not run yet.*"
