@@ -122,14 +122,15 @@ SIZE_48_LABEL = "validation accuracy at 48 px, better of extrapolate and rescale
 FREQUENCY_LABEL = "radians across the image"
 
 
-def make_size_accuracy(side: int) -> ClaimValue:
-    """The validation accuracy on images of this side, in the better of the modes that all encodings have, in points."""
+def make_size_accuracy(side: int, mode: str | None = None) -> ClaimValue:
+    """The validation accuracy on inputs of this side in a mode, or in the better of those of all encodings, in points."""
+    modes = RESOLUTION_MODES if mode is None else (mode,)
 
     def measure(record: RunRecord) -> float | None:
         found = [
             row["accuracy"]
             for row in record.probes.get("resolution", [])
-            if row["size"] == [side, side] and row["mode"] in RESOLUTION_MODES
+            if row["mode"] in modes and set(row.get("size", ())) == {side} and "accuracy" in row
         ]
         return 100 * max(found) if found else None
 
