@@ -536,7 +536,7 @@ REFUSED = [
     (["mixed"], {"seeds": ["a"]}, "seed must be int, got 'a'"),
     (["mixed"], {"baseline": "non"}, r"'non'.*Did you mean 'none'"),
     (["liere:block=99"], {}, r"liere:block=99.*block.*2.*head_dim=12"),
-    (["rope"], {}, r"rope.*rope.*got axes=2"),
+    (["rope"], {}, r"rope.*one axis.*have 2"),
     (["learned-ape:width=7"], {}, "learned-ape:width=7"),
 ]
 

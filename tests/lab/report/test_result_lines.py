@@ -315,7 +315,7 @@ def test_an_encoding_that_is_not_the_study_s_is_refused(tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"colour": "red"}, "no setting is named colour"),
+        ({"colour": "red"}, "Unknown setting 'colour'"),
         ({"seed": 5, "start": "runs/first"}, "its settings must not have seed, start, which lines say elsewhere or not"),
         ({"patch": None}, "its settings must have patch, as each run has it, got None"),
         ({"learning_rate": 10**400}, "learning_rate must be float, got 1000000"),
