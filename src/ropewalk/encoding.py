@@ -106,7 +106,8 @@ class Encoding(nn.Module, ABC):
         chosen = self.setting("coordinates") if coordinates is None else coordinates
         self.coordinates = one_of("coordinates", chosen, places.CONVENTIONS)
         if self.allowed_axes is not None and self.axes not in self.allowed_axes:
-            wanted = f"{self.allowed_axes[0]} to {self.allowed_axes[-1]} axes" if len(self.allowed_axes) > 1 else "one axis"
+            least, most = self.allowed_axes[0], self.allowed_axes[-1]
+            wanted = f"{least} to {most} axes" if most > least else "one axis" if most == 1 else f"{most} axes"
             raise ValueError(f"{self.name} takes {wanted}, got axes={self.axes}")
         if self.size is not None and len(self.size) != self.axes:
             raise ValueError(f"size must have one number for each of the {self.axes} axes, got {self.size}")

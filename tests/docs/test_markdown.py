@@ -15,7 +15,7 @@ from ropewalk import cli
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.probes.probe_runs import choose_probes
-from ropewalk.lab.studying import parse_settings
+from ropewalk.lab.recipes import parse_settings
 
 ROOT = Path(__file__).parents[2]
 FRONT = sorted(ROOT.glob("*.md"))

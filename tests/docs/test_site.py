@@ -33,7 +33,7 @@ from ropewalk.lab.inspect.encoding_facts import (
     parse_docstring,
     parse_docstring_entries,
 )
-from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes import list_task_probes
 from ropewalk.lab.recipes import RECIPES
 
 KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
@@ -335,7 +335,7 @@ def test_settings_are_words():
 
 def test_the_pages_of_the_lab_leave_nothing_out():
     pages = {page.stem: page.read_text() for page in (handwritten.HERE / "pages").glob("lab-*.md")}
-    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(IMAGE_PROBES)
+    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list_task_probes("classify")
     assert [name for name in (*data_sets(), *AUGMENT_OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
 
 

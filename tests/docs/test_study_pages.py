@@ -6,7 +6,7 @@ import pedestrians
 import studied
 import volumes
 from ropewalk.lab.statistics import estimate_differences
-from ropewalk.lab.studies.equivariance import get_test_accuracy
+from ropewalk.lab.studies.claims import get_test_accuracy
 from tests.support.markdown_tables import cells
 
 

@@ -1,5 +1,6 @@
 """The verbs on runs: theory, fold, train, evaluate, compare and report, with one small run that all share."""
 
+import dataclasses
 import fcntl
 import json
 import math
@@ -23,11 +24,12 @@ from ropewalk import cli
 from ropewalk.lab import progress_bars, run_store
 from ropewalk.lab.console import make_console
 from ropewalk.lab.inspect.theory_facts import analyze_encoding
-from ropewalk.lab.probes import IMAGE_PROBES
-from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.probes import PROBES
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
+from ropewalk.lab.recipes import parse_settings
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studying import merge_encodings, parse_settings
+from ropewalk.lab.studying import merge_encodings
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere
@@ -413,14 +415,19 @@ def test_evaluate_goes_on_when_one_run_cannot_be_probed(capsys, path):
     status, out, err = run(capsys, "evaluate", "runs", "--probes", "reached")
     first, *paths = out.splitlines()
     assert (status, err, paths) == (1, "", [f"{path}/probes.json"])
-    assert first.startswith("another could not be probed: only a run that is done is probed")
-    assert "only a run that is done is probed" in refusal(capsys, "evaluate", other)
+    assert first.startswith("another could not be probed: only a finished run is probed")
+    assert "only a finished run is probed" in refusal(capsys, "evaluate", other)
+
+
+def set_measure(monkeypatch, measure):
+    """Replace what the probe `cost` does."""
+    monkeypatch.setitem(PROBES, "cost", dataclasses.replace(PROBES["cost"], measure=measure))
 
 
 def test_interrupted_probing_says_that_it_goes_on(capsys, path, monkeypatch):
-    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
+    set_measure(monkeypatch, lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
     words = ["evaluate", path, "--probes", "reached", "cost"]
-    assert run(capsys, *words) == (130, "stopped; the same command goes on\n", "")
+    assert run(capsys, *words) == (130, "stopped; the same command resumes\n", "")
     assert "reached" in json.loads((path / "probes.json").read_text())
 
 
@@ -469,7 +476,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert page == "page/report.html"
     assert NAME in Path(page).read_text()
     monkeypatch.setattr(Trainer, "one_step", lambda *_: pytest.fail("trained again"))
-    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: pytest.fail("probed again"))
+    set_measure(monkeypatch, lambda opened: pytest.fail("probed again"))
     assert run(capsys, *words)[0] == 0
     assert run(capsys, "report", comparison, "--out", "again")[:2] == (0, "again/report.html\n")
     assert Path("again/report.html").read_bytes() == Path(page).read_bytes()
@@ -479,7 +486,7 @@ def test_compare_reports_though_probing_fails(capsys, path, monkeypatch):
     def broken(opened):
         raise RuntimeError(f"no {opened.config.encoding}")
 
-    monkeypatch.setitem(IMAGE_PROBES, "cost", broken)
+    set_measure(monkeypatch, broken)
     status, out, err = run(capsys, "compare", NAME, "--also", "--seeds", "1", "--set", *TINY, "--probes", "cost")
     assert (status, err) == (1, "")
     assert f"{path.name} could not be probed: no comrope-ld" in out

@@ -15,8 +15,8 @@ from rich.console import Console
 import ropewalk.lab.parallel as module
 from ropewalk.cli import main
 from ropewalk.lab.parallel import make_process_environment, run_in_parallel
+from ropewalk.lab.record import load_records
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studies.lines import load_result_lines
 from tests.support.patch_everywhere import patch_everywhere
 
 SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
@@ -111,8 +111,8 @@ def test_what_processes_refuse_ends_the_study(tmp_path, capsys):
 def test_a_study_is_shared(tmp_path, capsys):
     chosen = ("--part", "screening", "--only", "none", "axial", "mixed", "--together", "2")
     assert main(words(tmp_path, *chosen, epochs=1)) == 0
-    lines = load_result_lines(tmp_path / "out" / "screening.jsonl")
-    assert {each["name"] for each in lines} == {"none", "axial", "mixed"}
+    records = load_records(tmp_path / "out" / "screening.jsonl")
+    assert {each.name for each in records} == {"none", "axial", "mixed"}
     told = capsys.readouterr().out
     assert "1: " in told
     assert "2: " in told

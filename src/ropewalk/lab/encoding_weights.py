@@ -43,17 +43,12 @@ def is_run_path(name: str) -> bool:
 
 def load_run_encoding(path: str) -> tuple[Encoding, str, int]:
     """The encoding of a run with the numbers of its checkpoint, the path of that, and the seed of the run."""
-    from ropewalk.lab.probes.open_run import load_image_model, open_detection_run
-    from ropewalk.lab.probes.text import open_text_run
     from ropewalk.lab.run_store import RunFolder, translate_run_errors
+    from ropewalk.lab.tasks import load_trained_model
 
     with translate_run_errors():
         run = RunFolder.at(Path(path))
-        if run.config.task in ("detect", "masks"):
-            encoding = open_detection_run(run, "cpu").model.encoding
-        else:
-            encoding = (load_image_model(run) if run.config.length is None else open_text_run(run, "cpu").model).encoding
-        return encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
+        return load_trained_model(run).encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 
 def _read_tensors(path: str) -> dict[str, Tensor]:

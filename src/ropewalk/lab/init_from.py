@@ -27,6 +27,7 @@ from ropewalk.factory import Chained, find
 from ropewalk.lab.config import Config
 from ropewalk.lab.model_building import VIT_SETTINGS, BackboneOrigin
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import find_task
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def load_origin(config: Config) -> BackboneOrigin | None:
 
 def _check_origin_run(config: Config, run: RunFolder) -> Mapping[str, Any]:
     """The facts of a run, if its ViT is that of these settings."""
-    if run.config.length is not None or run.config.model is not None:
-        raise ValueError(f"a ViT on images can go on from our own ViT on images alone, and {run.path} is none")
+    if find_task(run.config).sample != "image" or run.config.model:
+        raise ValueError(f"a ViT on images can be initialized from a run of our own ViT on images only; {run.path} is none")
     alike = (*BACKBONE_FIELDS, "options", "span") if config.encoding == run.config.encoding else BACKBONE_FIELDS
     for name in alike:
         if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
@@ -88,7 +89,7 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
 def select_target_module(model: TrainableModel, config: Config) -> tuple[TrainableModel, tuple[str, ...]]:
     """What of a model takes the weights of a run with these settings, and how names of those begin that it does not take."""
     body = getattr(model, "backbone", None)
-    return (body, ("head.",)) if isinstance(body, ViT) and config.task is None else (model, ())
+    return (body, ("head.",)) if isinstance(body, ViT) and find_task(config).name == "classify" else (model, ())
 
 
 def find_encoding_prefix(model: TrainableModel) -> str:

@@ -22,6 +22,7 @@ import binascii
 import fcntl
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -177,6 +178,11 @@ def load_run(path: Path | str) -> RunRecord:
     result = attempt(run.result, None)
     environment = attempt(lambda: _read_if_there(run.path / "environment.json"), {})
     probes = attempt(lambda: _read_if_there(run.path / "probes.json"), {})
+    problems += [
+        f"{run.path.name}/probes.json must have a list of objects as {name}, got {reprlib.repr(rows)}"
+        for name, rows in probes.items()
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows)
+    ]
     correct = (result or {}).get("test_correct")
     return RunRecord(
         config=run.config,

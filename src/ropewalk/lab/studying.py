@@ -1,12 +1,11 @@
 """What the verbs fold, train, compare and report do. What is heavy is imported when it is asked for."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ropewalk.lab.encoding_spec import parse_options
-from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.lab.errors import CommandError
 from ropewalk.validation import check_choice
 
 if TYPE_CHECKING:
@@ -15,33 +14,8 @@ if TYPE_CHECKING:
     from ropewalk.lab.compare.plan import Comparison
     from ropewalk.lab.config import Config
     from ropewalk.lab.fold_run import FoldResult
+    from ropewalk.lab.record import RunRecord
     from ropewalk.lab.run_store import RunFolder
-
-
-def parse_settings(recipe: str, words: Sequence[str]) -> "Config":
-    """A recipe with some settings replaced, as key=value; a list of one has no comma."""
-    from ropewalk.lab.config import Config
-    from ropewalk.lab.recipes import RECIPES
-
-    base = RECIPES[check_choice("recipe", recipe, RECIPES, error=CommandError)].document()
-    with translate_value_errors():
-        return Config.of(base | _replace_settings(base, words))
-
-
-def _replace_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Settings of key=value, of those that there are. One number for the size is that of all axes: two, or the base's."""
-    from ropewalk.lab.compare.plan import PER_RUN_FIELDS
-
-    given = parse_options(words)
-    for name in given:
-        if name in PER_RUN_FIELDS:
-            raise CommandError(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
-        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS], error=CommandError)
-    if isinstance(said := given.get("augment"), str):
-        given["augment"] = [said] if said else []
-    if type(side := given.get("size")) is int:
-        given["size"] = [side] * len(base["size"] or (side, side))
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def collect_flag_settings(**given: str | None) -> list[str]:
@@ -63,6 +37,7 @@ def execute_study(
     count: int = 1,
 ) -> int:
     """Run a study, or some of it, part after part; with a count, by so many processes that share its runs."""
+    from ropewalk.lab.recipes import parse_replaced_settings
     from ropewalk.lab.run_store import translate_run_errors
     from ropewalk.lab.studies import ALL_STUDIES
     from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
@@ -71,14 +46,14 @@ def execute_study(
     if encodings:
         raise CommandError(f"a study has its encodings: choose among them by --only, got {', '.join(encodings)}")
     _check_process_count(count)
-    given, code = _replace_settings(chosen.base.document(), words), 0
-    for part in chosen.chosen(parts):
+    given, code = parse_replaced_settings(chosen.base.document(), words), 0
+    for part in chosen.select_parts(parts):
         console.print(f"{part}: {chosen.parts[part].about}")
         with translate_run_errors():
             wanted = select_part_runs(chosen, part, out, only=only, seeds=seeds, given=given)
             if wanted is None:
                 continue
-            if count > 1 and not wanted.complete():
+            if count > 1 and not wanted.is_complete():
                 if (
                     _run_processes(count, _build_study_command(name, part, words, only, seeds, runs, out), console)
                     == CommandError.code
@@ -86,7 +61,7 @@ def execute_study(
                     return CommandError.code
             else:
                 run_study_part(wanted, runs, console)
-            code = code or int(not wanted.complete())
+            code = code or int(not wanted.is_complete())
         console.print(*format_part_table(wanted.path, wanted.config), str(wanted.path), sep="\n", highlight=False)
     return code
 
@@ -194,13 +169,14 @@ def list_finished_runs(comparison: "Comparison") -> list["RunFolder"]:
 
 def print_comparison(comparison: "Comparison", console: "Console") -> None:
     """Print the table of a comparison."""
-    from ropewalk.lab.compare.table import render_comparison, tabulate_comparison
+    from ropewalk.lab.compare.table import tabulate_comparison
+    from ropewalk.lab.results_table import make_rich_table
 
-    console.print(render_comparison(tabulate_comparison(comparison)))
+    console.print(make_rich_table(tabulate_comparison(comparison)))
 
 
 def execute_report(
-    runs: Sequence["RunFolder"], out: Path, console: "Console", *, question: str = "", baseline: str = "none"
+    runs: Sequence["RunRecord"], out: Path, console: "Console", *, question: str = "", baseline: str = "none"
 ) -> Path:
     """Write the page on runs, and say where it is."""
     from ropewalk.lab.encoding_spec import parse_encoding
@@ -210,59 +186,3 @@ def execute_report(
     label = parse_encoding(baseline).label
     with console.status(f"a report of {len(runs)} run{'' if len(runs) == 1 else 's'}"), translate_run_errors():
         return write_report(runs, out, question=question, baseline=label)
-
-
-def find_runs(paths: Sequence[Path], scratch: Path | None = None) -> list["RunFolder"]:
-    """The runs at these places: a run's folder, a comparison's file, or a folder of runs; with a folder to put them in, the
-    lines of a study, too."""
-    from ropewalk.lab.run_store import translate_run_errors
-
-    with translate_run_errors():
-        runs = [run for i, path in enumerate(paths) for run in _find_runs_at(path, scratch and scratch / f"{i:05}")]
-    if not runs:
-        also = "" if scratch is None else ", or a line in a file of a study, .jsonl"
-        raise CommandError(f"no run is at {', '.join(map(str, paths))}: a run is a folder with a config.json{also}")
-    return runs
-
-
-def _find_runs_at(path: Path, scratch: Path | None) -> list["RunFolder"]:
-    """The runs at one place."""
-    from ropewalk.lab.compare.plan import Comparison
-    from ropewalk.lab.run_store import RunFolder
-
-    if path.suffix == ".jsonl" and not path.is_dir():
-        return _restore_runs(path, scratch)
-    if path.is_file():
-        return Comparison.at(path).found()
-    if (path / "config.json").is_file():
-        return [RunFolder.at(path)]
-    runs = _list_folder_runs(path)
-    if scratch is not None and not runs and any(path.glob("*.jsonl")):
-        raise CommandError(f"{path} holds lines and no run: give the .jsonl files themselves, got their folder")
-    return runs
-
-
-def _restore_runs(path: Path, scratch: Path | None) -> list["RunFolder"]:
-    """The runs of lines, in this folder."""
-    from ropewalk.lab.studies.unfolded import restore_line_runs
-
-    if not path.is_file():
-        raise CommandError(f"a file of lines must be there, and there is no {path}")
-    if scratch is None:
-        raise CommandError(f"lines of a study hold no weights: wanted are folders of runs, got {path}")
-    return restore_line_runs(path, scratch)
-
-
-def _list_folder_runs(folder: Path) -> list["RunFolder"]:
-    """The runs in a folder. One that cannot be read is told, and left out."""
-    from ropewalk.lab.console import make_console
-    from ropewalk.lab.errors import DamagedFileError
-    from ropewalk.lab.run_store import RunFolder
-
-    runs: list[RunFolder] = []
-    for path in sorted(folder.glob("*/config.json")):
-        try:
-            runs.append(RunFolder.at(path.parent))
-        except (ValueError, DamagedFileError) as error:
-            make_console(stderr=True).print(f"{path.parent} is left out: {error}")
-    return runs

@@ -1,7 +1,6 @@
 """The verbs on runs: fold, train, evaluate, compare, report. Signatures and docstrings make their command lines."""
 
 import dataclasses
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,8 @@ import tyro
 from ropewalk.lab.console import is_main_process, make_console, print_json, require_matplotlib
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs, probe_or_raise
+from ropewalk.lab.recipes import parse_settings
+from ropewalk.lab.record_search import find_records, find_run_folders
 from ropewalk.lab.studying import (
     collect_flag_settings,
     execute_compare,
@@ -17,10 +18,8 @@ from ropewalk.lab.studying import (
     execute_report,
     execute_study,
     execute_train,
-    find_runs,
     list_finished_runs,
     merge_encodings,
-    parse_settings,
     print_comparison,
 )
 
@@ -80,7 +79,7 @@ def run_evaluate_command(path: str, /, *, probes: tuple[str, ...] = (), json: bo
             of text, positions, passkey, cost; all by default. What was found before is not measured again.
         json: Print one JSON document and nothing else.
     """
-    probed = probe_or_raise(find_runs([Path(path)]), probes, make_console(stderr=json))
+    probed = probe_or_raise(find_run_folders([Path(path)]), probes, make_console(stderr=json))
     if json:
         print_json(probed.found)
     else:
@@ -151,7 +150,7 @@ def run_compare_command(
     print_comparison(done, console)
     print(done.path)
     if not no_report:
-        print(execute_report(find_runs([done.path]), Path(out), console, baseline=done.baseline))
+        print(execute_report(find_records([done.path]), Path(out), console, baseline=done.baseline))
     return 1 if missed else done.code
 
 
@@ -168,7 +167,6 @@ def run_report_command(
         baseline: What others are compared with.
     """
     require_matplotlib()
-    with tempfile.TemporaryDirectory() as scratch:
-        runs = find_runs([Path(path) for path in paths], Path(scratch))
-        print(execute_report(runs, Path(out), make_console(stderr=True), question=question, baseline=baseline))
+    records = find_records([Path(path) for path in paths])
+    print(execute_report(records, Path(out), make_console(stderr=True), question=question, baseline=baseline))
     return 0

@@ -20,11 +20,11 @@ from ropewalk.lab.errors import CommandError
 from ropewalk.lab.init_from import initialize_from_run, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone
 from ropewalk.lab.probes import list_probe_names, probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.detect import average_precisions, build_detector
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.training_diagnosis import disable_dropout
 from ropewalk.lab.vision_heads.backbone import choose_resolution
@@ -456,7 +456,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
         "AP75",
         "AP small",
         "box AP",
-        "What was found",
+        "Predictions",
         "Steps to 90 %",
         "Cost against mask AP",
     ):
@@ -466,7 +466,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
     assert len(rows) == 2
     assert sum(path.name.startswith("found-") for path in (tmp_path / "out" / "figures").iterdir()) == 2
     (done[0].path / "predictions.png").write_bytes(b"torn")
-    assert "its picture cannot be read" in write_report(done, tmp_path / "torn").read_text()
+    assert "its predictions.png cannot be read" in write_report(done, tmp_path / "torn").read_text()
 
 
 def test_a_comparison_knows_runs_that_are_done(done, street):

@@ -21,7 +21,14 @@ from ropewalk.lab.model_building import build_model
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
-from ropewalk.lab.tasks.segment import class_iou, count_confusion, mean_iou, pixel_accuracy, segmentation_loss
+from ropewalk.lab.tasks.segment import (
+    build_segmenter,
+    class_iou,
+    count_confusion,
+    mean_iou,
+    pixel_accuracy,
+    segmentation_loss,
+)
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.backbone import choose_resolution
 from ropewalk.lab.vision_heads.segmenter import HalvingPool, MultiscaleHead, ViTSegmenter, resize_like
@@ -34,7 +41,7 @@ SMALL = Config(
     task="segment", encoding="mixed", size=(24, 40), patch=8, width=24, depth=1, heads=2, ratio=2.0, epochs=3, batch=4,
     learning_rate=1e-2, warmup=0.5, workers=0, ema=0.9, checkpoint=0.0,
 )  # fmt: skip
-SHAPE = {"size": (24, 40), "channels": 3, "classes": 3}
+SHAPE = {"size": (24, 40), "classes": 3}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,7 @@ def test_overlap_of_nothing_is_nothing():
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 @pytest.mark.parametrize("sides", [(24, 40), (40, 16), (8, 8)])
 def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
-    model = build_model(replace(SMALL, head=head), **SHAPE).eval()
+    model = build_segmenter(replace(SMALL, head=head), **SHAPE).eval()
     images = torch.randn(2, 3, *sides)
     assert model(images).shape == (2, 3, *sides)
     assert model(images, size=(11, 23)).shape == (2, 3, 11, 23)
@@ -97,7 +104,7 @@ def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
 
 def test_logits_stand_where_their_patches_stand(monkeypatch):
     """A map of the middles of its patches, interpolated, is the middle of each pixel, but at the rim."""
-    model = build_model(SMALL, **SHAPE).eval()
+    model = build_segmenter(SMALL, **SHAPE).eval()
     rows, columns = (torch.arange(n) * 8.0 + 4 for n in (3, 5))
     middles = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
     monkeypatch.setattr(model.backbone, "maps", lambda *given, **how: middles[None])
@@ -130,12 +137,12 @@ def test_levels_of_a_pyramid_stay_in_place():
 
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 def test_models_begin_alike_whatever_their_encoding(head):
-    one, two = (build_model(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
+    one, two = (build_segmenter(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
     mine, theirs = one.state_dict(), two.state_dict()
     own = find_encoding_prefix(one)
     assert own == "backbone.encoding."
     assert all(torch.equal(mine[name], theirs[name]) for name in mine if not name.startswith(own))
-    other = build_model(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
+    other = build_segmenter(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
     changed = {name for name in mine if not torch.equal(mine[name], other[name])}
     assert {"head.weight", "head.last.weight"} & changed
     assert not any(name.startswith("backbone.head") for name in mine)
@@ -144,8 +151,8 @@ def test_models_begin_alike_whatever_their_encoding(head):
 
 
 def test_the_backbone_is_that_of_a_run_on_classes():
-    plain = build_model(replace(SMALL, task=None), **SHAPE)
-    model = build_model(SMALL, **SHAPE)
+    plain = build_model(replace(SMALL, task=None), **SHAPE, channels=3)
+    model = build_segmenter(SMALL, **SHAPE)
     mine, theirs = model.backbone.state_dict(), plain.state_dict()
     assert theirs.keys() - mine.keys() == {"head.weight", "head.bias"}
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -155,7 +162,7 @@ def test_the_backbone_is_that_of_a_run_on_classes():
     "name", ["none", "mixed", "axial", "liere", "sincos", "alibi", "dinov3", "learned-ape", "swin-bias"]
 )
 def test_images_larger_than_those_of_training_are_looked_at(name):
-    model = build_model(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
+    model = build_segmenter(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
     wanted = "rescale" if name in ("learned-ape", "swin-bias") else "extrapolate"
     assert choose_resolution(model.encoding) == model.resolution == wanted
     x = torch.randn(1, 3, 48, 80)

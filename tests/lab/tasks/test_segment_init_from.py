@@ -13,11 +13,12 @@ from ropewalk.lab.compare.plan import plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.init_from import initialize_from_run, load_origin
-from ropewalk.lab.model_building import BackboneOrigin, build_segmenter
+from ropewalk.lab.model_building import BackboneOrigin
 from ropewalk.lab.probes import probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
+from ropewalk.lab.tasks.segment import build_segmenter
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from tests.support import segmentation_folders
 from tests.support.detection_folders import paint_colours

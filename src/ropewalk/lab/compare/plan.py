@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
@@ -91,8 +91,6 @@ def is_run_locked(path: Path) -> bool:
 
 
 COMPARISON_FORMAT = "ropewalk comparison 1"
-PER_RUN_FIELDS = ("encoding", "options", "seed")
-"""Settings in which the runs of a comparison differ."""
 
 
 class ComparisonRun(NamedTuple):
