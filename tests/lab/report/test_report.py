@@ -396,9 +396,9 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
     shown, left = concluded(scores, tmp_path)
     assert "mixed has the highest mean test accuracy, 61.3" in shown
     assert "It differs significantly from all others." in shown
-    assert "Significantly above none: mixed (+10.3 ± " in shown
-    assert "Significantly below none: sincos (−10.0 ± " in shown
-    assert "No significant difference from none: axial (+0.3 ± " in shown
+    assert "Significantly above none, in points: mixed +10.3 ± " in shown
+    assert "Significantly below none, in points: sincos −10.0 ± " in shown
+    assert "No significant difference from none, in points: axial +0.3 ± " in shown
     assert left == "3 seeds of each encoding, 8 degrees of freedom."
 
 
@@ -437,7 +437,7 @@ def test_most_have_one_seed_and_others_are_compared_still(tmp_path):
 def test_noise_is_not_concluded(tmp_path):
     shown, _ = concluded({"none": {0: 0.4, 1: 0.6}, "mixed": {0: 0.65, 1: 0.45}}, tmp_path)
     assert "mixed has the highest mean test accuracy, 55.0 ± 43.0 %. It does not differ significantly from none." in shown
-    assert "No significant difference from none: mixed" in shown
+    assert "No significant difference from none, in points: mixed" in shown
 
 
 def test_one_seed_has_no_interval(tmp_path, no_patterns):

@@ -21,9 +21,9 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.data.text import TextData
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError
-from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
+from ropewalk.lab.metrics import BITS_PER_BYTE
 from ropewalk.lab.report import write_report
-from ropewalk.lab.results_table import TableRow, make_rich_table
+from ropewalk.lab.results_table import make_rich_table
 from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model

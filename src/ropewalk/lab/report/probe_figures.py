@@ -56,8 +56,9 @@ def draw_probe_curve(of: FigureSources, name: str, curve: ProbeCurve) -> ReportF
             continue
         file = f"{name}-{value}" if curve.panels else name
         ends = "; ".join(f"{label} {_describe_ends(line, metric)}" for label, line in lines.items())
-        alt = f"{title.removesuffix(', %')}; {ylabel.removesuffix(', %')} by {curve.x_label}: {ends}"
-        options = {"xlabel": curve.x_label, "ylabel": ylabel if curve.panels else "", "metric": metric}
+        heading = f"{title}; " if curve.panels else ""
+        alt = f"{heading}{ylabel.removesuffix(', %')} by {curve.x_label}: {ends}"
+        options: dict[str, Any] = {"xlabel": curve.x_label, "ylabel": ylabel if curve.panels else "", "metric": metric}
         panels.append(of.draw_panel(file, alt, list(lines), plot_curves, lines, of.styles, title, **options))
         legend |= dict.fromkeys(lines)
         lines_drawn.append(lines)
@@ -72,7 +73,7 @@ def _make_place(curve: ProbeCurve, value: str) -> Callable[[ProbeRow], float | N
     """The x of a row, or None if it is of another panel or damaged."""
 
     def place(row: ProbeRow) -> float | None:
-        if curve.panels and row.get(curve.panel_column) != value:
+        if curve.panels and row.get(str(curve.panel_column)) != value:
             return None
         try:
             return parse_finite(curve.x(row) if callable(curve.x) else row.get(curve.x))
