@@ -24,7 +24,7 @@ from ropewalk.lab.recipes import RECIPES
         ({"task": "boxes"}, r"task 'boxes'.*detect, masks"),
         ({"pool": "max"}, r"pool.*got 'max'"),
         ({"span": "wide"}, r"span.*got 'wide'"),
-        ({"size": 8}, r"size.*tuple\[int, \.\.\.\], got 8"),
+        ({"size": 8}, r"size.*tuple\[int, \.\.\.\].*got 8"),
         ({"options": 3}, r"options.*dict\[str, Any\], got 3"),
     ],
 )

@@ -328,8 +328,11 @@ def check_unused_settings(config: Config, names: typing.Iterable[str] = ()) -> N
     for name in names or SETTINGS:
         rules, value = SETTINGS[name], getattr(config, name)
         if rules.needs is not None and rules.needs not in task.features and value != rules.unused:
-            users = " and ".join(each.name for each in TASK_TYPES.values() if rules.needs in each.features)
-            raise ValueError(f"{name} is for the task {users}; for {task.name} it must be {rules.unused!r}, got {value!r}")
+            users = [each.name for each in TASK_TYPES.values() if rules.needs in each.features]
+            raise ValueError(
+                f"{name} has an effect with the task {' or '.join(users)} only; for the task {task.name} leave it at "
+                f"{rules.unused!r}, got {value!r}"
+            )
 
 
 class SettingDescription(NamedTuple):

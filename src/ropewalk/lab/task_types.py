@@ -144,7 +144,7 @@ TASK_TYPES: dict[str, TaskType] = {
             sample="image",
             features=_IMAGE_FEATURES,
             figures=(*_TRAINING_FIGURES, "predictions", "cost"),
-            implementation="ropewalk.lab.tasks.detect:MaskTask",
+            implementation="ropewalk.lab.tasks.detect:DetectionTask",
             picture_caption=_BOXES_CAPTION,
         ),
         TaskType(

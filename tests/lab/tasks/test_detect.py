@@ -132,7 +132,7 @@ def test_what_is_not_dropped_for_a_while_is_dropped_again():
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_detections", lambda shown: 1 / 0)
+    monkeypatch.setattr("ropewalk.lab.tasks.detect.draw_detections", lambda shown: 1 / 0)
     with pytest.warns(UserWarning, match=r"predictions\.png.*division by zero"):
         run = train_run(replace(settings(street), epochs=1, task="detect"), tmp_path)
     assert "test_box_ap" in run.result()
@@ -167,15 +167,19 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
 # What is refused
 
 
+def test_a_model_of_timm_is_refused(street):
+    with pytest.raises(ValueError, match=r"model.*classify.*masks.*timm:vit_tiny"):
+        replace(settings(street), model="timm:vit_tiny_patch16_224")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"size": None}, "size of rows and columns"),
         ({"size": (32, 36)}, "multiples of the patch 8"),
         ({"patch": 2}, "multiple of 4, got 2"),
-        ({"mixup": 0.5}, "mixup is of classes"),
+        ({"mixup": 0.5}, "mixup.*classify.*masks.*got 0.5"),
         ({"augment": ("flip", "jitter")}, r"augment.*flip, crop.*masks.*got jitter"),
-        ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
         ({"batch": 8}, r"batch.*larger than the data"),
         ({"data": "digits"}, r"penn-fudan.*got 'digits'"),
         ({"data": "digits", "size": None, "smoothing": 0.1}, "needs data in a folder"),
@@ -407,7 +411,7 @@ def test_probes_of_boxes_are_cost_and_how_soon_it_was_how_good(done):
 
 
 def test_other_readers_of_runs_say_what_they_wanted(done):
-    with pytest.raises(ValueError, match=r"classes of images.*masks"):
+    with pytest.raises(ValueError, match=r"classify or segment.*masks"):
         load_image_model(done[1])
     encoding, _, seed = load_run_encoding(str(done[1].path))
     weights = done[1].judged()[0]

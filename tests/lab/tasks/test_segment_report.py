@@ -98,7 +98,7 @@ def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
         probe_run(run, ["resolutions"])
     with pytest.raises(ValueError, match=r"attention patterns.*segment"):
         measure_attention_weights(run, [0])
-    with pytest.raises(ValueError, match=r"one class.*segment"):
+    with pytest.raises(ValueError, match=r"classify.*folded.*segment"):
         fold_run(run)
     assert cli.main(["evaluate", str(run.path), "--probes", "shuffle"]) != 0
     assert "shuffle is a probe of runs that find one class" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_each_sees_every_axis(name, axis):
         ("comrope-ld", 8, r"block.*2.*head_dim=6, got 8"),
         ("liere", 8, r"block.*2.*head_dim=6, got 8"),
         ("spherical", 24, r"spherical.*got head_dim=2"),
-        ("rope", 4, r"rope.*got axes=3"),
+        ("rope", 4, r"rope.*one axis.*have 3"),
     ],
 )
 def test_widths_and_axes_that_do_not_fit_are_refused_in_words(name, heads, words, solid, tmp_path):

@@ -40,12 +40,12 @@ PROBES: dict[str, Probe] = {
 REFUSED_KEY, REPROBE_HINT = "refused", "delete it to probe again"
 
 
-def list_task_probes(task: str) -> list[str]:
+def list_task_probes(task: str) -> tuple[str, ...]:
     """Names of the probes that support a task."""
-    return [name for name, probe in PROBES.items() if probe.supports(task)]
+    return tuple(name for name, probe in PROBES.items() if probe.supports(task))
 
 
-def list_probe_names(run: RunFolder) -> list[str]:
+def list_probe_names(run: RunFolder) -> tuple[str, ...]:
     """Names of the probes that support a run."""
     return list_task_probes(find_task(run.config).name)
 
