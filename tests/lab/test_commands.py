@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk import cli
+from ropewalk.cli.run_verbs import _merge_encodings
 from ropewalk.lab import progress_bars, run_store
 from ropewalk.lab.console import make_console
 from ropewalk.lab.inspect.theory_facts import analyze_encoding
@@ -28,7 +29,6 @@ from ropewalk.lab.probes import PROBES
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
 from ropewalk.lab.recipes import parse_settings
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studying import merge_encodings
 from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
@@ -290,8 +290,8 @@ def test_a_run_that_cannot_be_read_is_told_and_left_out(capsys, path):
 
 
 def test_what_is_trained_beside_is_known_however_it_is_spelt():
-    assert merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
-    assert merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
+    assert _merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
+    assert _merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
 
 
 def test_one_side_is_that_of_a_square():

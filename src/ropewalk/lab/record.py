@@ -445,8 +445,9 @@ def _check_consistency(record: RunRecord) -> None:
     """Check that fields agree with each other, which damaged and edited lines do not."""
     if record.run not in (None, record.config.name):
         raise ValueError(f"run must be the name of its config, {record.config.name!r}, got {record.run!r}")
-    if record.encoding is not None and record.encoding.get("name") != record.config.encoding:
-        raise ValueError(f"encoding must have the name {record.config.encoding!r}, got {record.encoding.get('name')!r}")
+    built = record.config.encoding if record.encoding is None else str(record.encoding.get("name"))
+    if built != record.config.encoding and ":" not in built:  # module:Class may have been given by another path
+        raise ValueError(f"encoding must have the name {record.config.encoding!r}, got {built!r}")
     counts = (record.data or {}).get("counts") or {}
     if record.test_correct is not None and "test" in counts:
         unpack_bits(record.test_correct, counts["test"])

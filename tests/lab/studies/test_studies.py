@@ -1,7 +1,6 @@
 """Studies: what they consist of; each of their runs can be made alone, and is recorded once."""
 
 import contextlib
-import inspect
 import json
 import re
 import shutil
@@ -16,13 +15,11 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.model_building import build_model, compute_max_span
-from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.record import load_records, load_run, pack_bits, unpack_bits, write_records
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.run import PartRequest, make_study_record
 from ropewalk.lab.studies.study import StudyPart
-from ropewalk.lab.verbs import run_compare_command, run_train_command
 from tests.support.patch_everywhere import patch_everywhere
 
 STUDY = ALL_STUDIES["equivariance"]
@@ -34,16 +31,21 @@ NEEDED = {"none", "learned-ape", "axial", "learned-axial", "uniform", "mixed", "
 
 
 def run(folder, *words):
-    """The code of `ropewalk compare --study equivariance` with small settings."""
+    """The exit code of `ropewalk study equivariance` with small settings."""
     place = ["--runs", str(folder / "runs"), "--out", str(folder / "out")]
     small = [each for each in SMALL.split() if each.partition("=")[0] not in "".join(words)]
     given = words if "--set" in words else (*words, "--set")
-    return main(["compare", "--study", "equivariance", *given, *small, *place])
+    return main(["study", "equivariance", *given, *small, *place])
 
 
-def test_help_names_every_study_and_every_recipe():
-    assert all(re.search(rf"\b{name}[, ]", inspect.getdoc(run_compare_command)) for name in ALL_STUDIES)
-    assert all(re.search(rf"\b{name}[,.]", inspect.getdoc(run_train_command)) for name in RECIPES)
+def test_studies_are_listed_with_their_questions_and_parts(capsys):
+    assert main(["study"]) == 0
+    out = capsys.readouterr().out
+    for study in ALL_STUDIES.values():
+        assert f"{study.name}: {study.question}" in out
+        for name, part in study.parts.items():
+            runs = len(part.encodings) * len(part.seeds)
+            assert re.search(rf"^  {name} +{runs} runs? +{re.escape(part.about)}$", out, re.MULTILINE), name
 
 
 def test_parts_have_what_they_say():
@@ -195,7 +197,10 @@ def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
         (["--part", "mani"], "Did you mean 'main'?"),
         (["--part", "main", "--only", "sphericle"], "Did you mean 'spherical'?"),
         (["--part", "main", "--seed", "-1"], "seeds must be 0 or more, got -1"),
-        (["mixed"], "a study has its encodings: choose among them by --only, got mixed"),
+        (["--part", "main", "--set", "epoch=3"], "Did you mean 'epochs'?"),
+        (["--part", "main", "--set", "seed=3"], "seed is not a setting"),
+        (["--part", "half", "--only", "sincos"], "nothing to run: of sincos, half of equivariance has none"),
+        (["--part", "half", "main", "--only", "sincos"], "nothing to run: of sincos, half, main of equivariance has none"),
     ],
 )
 def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
@@ -204,16 +209,38 @@ def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
     assert not (tmp_path / "runs").exists()
 
 
-def test_compare_needs_encodings_or_a_study(capsys):
-    for words in ([], ["mixed", "--only", "mixed"]):
-        assert main(["compare", *words]) != 0
-        assert "compare needs the names of encodings, or --study" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["compare"], "compare needs encodings"),
+        (["compare", "--study", "equivariance"], "`ropewalk study NAME`"),
+        (["compare", "--study=equivariance", "--recipe", "nosuch"], "`ropewalk study NAME`"),
+        (["study", "equivarience"], "Did you mean 'equivariance'?"),
+        (["study", "--part", "main"], "to run one, give its name before --part"),
+        (["study", "--out", "a", "--together", "2"], "to run one, give its name before --out, --together"),
+    ],
+)
+def test_studies_are_run_by_name(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert reason in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
-def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path):
+@pytest.mark.parametrize(
+    "words", ["--recipe nosuch", "--model timm:x", "--baseline none", "--seeds 2", "--no-report", "mixed"]
+)
+def test_a_study_takes_no_options_of_compare(words):
+    with pytest.raises(SystemExit) as stopped:
+        main(["study", "equivariance", "--part", "half", *words.split()])
+    assert stopped.value.code == 2
+
+
+def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path, capsys):
     assert "sincos" not in STUDY.parts["half"].encodings
-    assert run(tmp_path, "--part", "half", "--only", "sincos") == 0
-    assert not (tmp_path / "out").exists()
+    assert run(tmp_path, "--part", "half", "screening", "--only", "sincos") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["screening.jsonl"]
+    assert STUDY.parts["half"].about not in capsys.readouterr().out
 
 
 def test_names_are_found_again():
@@ -237,7 +264,7 @@ def going_on(monkeypatch):
 
 def test_runs_are_initialized_from_those_of_their_own_encoding(tmp_path, going_on):
     place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["compare", "--study", "going-on", *place]) == 0
+    assert main(["study", "going-on", *place]) == 0
     first, second = (load_records(tmp_path / "out" / f"{part}.jsonl") for part in ("first", "second"))
     scores = {record.name: record.result["test_loss"] for record in first}
     assert abs(scores["none"] - scores["axial"]) > 1e-4
@@ -246,13 +273,13 @@ def test_runs_are_initialized_from_those_of_their_own_encoding(tmp_path, going_o
         assert record.result["test_loss"] == pytest.approx(scores[record.name], abs=3e-4)
         (origin,) = record.origins
         assert (origin.name, origin.seed) == (Path(record.config.start).name, 0)
-    assert main(["compare", "--study", "going-on", *place]) == 0
+    assert main(["study", "going-on", *place]) == 0
     assert load_records(tmp_path / "out" / "second.jsonl") == second
 
 
 def test_a_part_whose_first_runs_are_not_made_is_refused(tmp_path, going_on, capsys):
     place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["compare", "--study", "going-on", "--part", "second", *place]) == 2
+    assert main(["study", "going-on", "--part", "second", *place]) == 2
     assert "second is initialized from runs of first" in " ".join(capsys.readouterr().err.split())
 
 

@@ -130,7 +130,7 @@ def test_all_that_turn_have_one_span(name):
 
 def test_a_row_is_trained_small_and_asked_at_the_size_of_the_file(solid, tmp_path):
     """Trained at half the size, probed at that of the file: with the distance of patches kept, and with their extent."""
-    words = ["compare", "--study", "volumes", "--part", "half", "--only", "mixed", "--seed", "0", "--runs"]
+    words = ["study", "volumes", "--part", "half", "--only", "mixed", "--seed", "0", "--runs"]
     given = "size=2,8,10 patch=1,2,2 width=24 heads=2 depth=1 epochs=1 batch=12 warmup=0.5 compile=false precision=float32"
     place = [str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--set", f"data={solid}", *given.split()]
     assert main([*words, *place, "augment=crop"]) == 0
