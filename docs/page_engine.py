@@ -52,6 +52,7 @@ def write_page(source: Path, target: Path) -> None:
 def make_namespace(target: Path) -> dict[str, Any]:
     """What expressions of a page can use."""
     return {
+        "__name__": target.stem,
         "include": include_section,
         "figure": partial(plots.save_page_figure, target),
         "format_table": format_table,

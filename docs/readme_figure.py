@@ -28,9 +28,13 @@ def create_seeded_encoding(name: str, options: dict[str, object]) -> rw.Encoding
     return rw.create(name, **SHAPE | options)
 
 
-if __name__ == "__main__":
+def main(folder: Path = FOLDER) -> None:
     encodings = {label: create_seeded_encoding(*method) for label, method in METHODS.items()}
     for theme in FIGURE_THEMES:
-        path = FOLDER / f"attention-patterns-{theme}.png"
+        path = folder / f"attention-patterns-{theme}.png"
         save_figure(draw_attention_patterns(encodings, heads=3, seed=1, theme=theme), path, dpi=140)
         print(path)
+
+
+if __name__ == "__main__":
+    main()
