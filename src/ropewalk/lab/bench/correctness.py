@@ -35,7 +35,7 @@ def _compute_error(out: Tensor, right: Tensor) -> float:
 
 
 def compute_expected_output(formula: ReferenceFormula, pair: Sequence[Tensor], table: Tensor) -> list[Tensor]:
-    """What a formula makes of q and k."""
+    """A formula applied to q and k."""
     return [formula(x.double(), table.double()) for x in pair]
 
 

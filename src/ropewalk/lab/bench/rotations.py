@@ -126,7 +126,7 @@ class RotationCase:
         )
 
     def figures(self, size: float, ms: float, work: TimedWork, error: float) -> BenchRow:
-        """What is told of work that moves so many megabytes."""
+        """The row of work that moves so many megabytes."""
         return {
             "ms": ms,
             "GB/s": size / ms,

@@ -62,7 +62,7 @@ def run_bench_suites(
 ) -> dict[str, Any]:
     """Measure, and write the document anew after each row: what was measured is not lost.
 
-    `begun` is told each job before it is measured, and `told` its row.
+    `begun` receives each job before it is measured, and `told` its row.
     """
     document: dict[str, Any] = {
         "machine": describe_machine(),
