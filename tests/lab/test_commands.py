@@ -327,13 +327,13 @@ def test_what_ends_in_the_middle_ends_in_a_line_and_goes_on(capsys, elsewhere, m
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "one_step", broken)
+        patch.setattr(Trainer, "train_step", broken)
         assert refusal(capsys, "train", "none", "--set", *TINY, code=code) == f"ropewalk: {reason}\n"
     assert run(capsys, "train", "none", "--set", *TINY)[0] == 0
 
 
 def test_an_error_of_ours_is_not_hidden(elsewhere, monkeypatch):
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: [][1])
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: [][1])
     with pytest.raises(IndexError):
         cli.main(["train", "none", "--set", *TINY])
 
@@ -468,7 +468,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert comparison.startswith("runs/comparison-")
     assert page == "page/report.html"
     assert NAME in Path(page).read_text()
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: pytest.fail("trained again"))
     monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: pytest.fail("probed again"))
     assert run(capsys, *words)[0] == 0
     assert run(capsys, "report", comparison, "--out", "again")[:2] == (0, "again/report.html\n")

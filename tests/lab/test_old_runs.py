@@ -67,4 +67,4 @@ def test_old_folders_are_read(runs):
     assert stopped.result is None
     assert [each["epoch"] for each in stopped.metrics] == [1, 2, 3]
     assert done.commit == "f10efa01fda427445a0f290978ba219d052497fc"
-    assert RunFolder.at(runs / FINISHED).judged()[1]["epoch"] == 4
+    assert RunFolder.at(runs / FINISHED).load_weights()[1]["epoch"] == 4

@@ -105,7 +105,7 @@ def test_another_seed_compiles_nothing(tmp_path, monkeypatch):
 
 
 def encoding_of(run):
-    return [value for name, value in run.load()[0].items() if name.startswith("model/encoding.")]
+    return [value for name, value in run.load_checkpoint()[0].items() if name.startswith("model/encoding.")]
 
 
 def test_a_run_that_is_done_is_left_alone(whole):
@@ -138,7 +138,7 @@ def work(runs, place, count):
 def assert_same(run, other):
     assert told(run) == told(other)
     assert result(run) == result(other)
-    (mine, facts), (theirs, others) = run.load(), other.load()
+    (mine, facts), (theirs, others) = run.load_checkpoint(), other.load_checkpoint()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert facts["step"] == others["step"]
@@ -221,7 +221,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(run_store, "save_file", full)
     with pytest.raises(OSError, match="No space left on device"):
         train_run(SMALL, tmp_path)
-    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 2
+    assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 2
     assert_same(train_run(SMALL, tmp_path), whole)
 
 
@@ -266,25 +266,25 @@ def test_every_optimiser_resumes(tmp_path, optimiser):
 @pytest.mark.parametrize(
     ("weight", "words"),
     [
-        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
-        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer to give numbers that are not finite"),
+        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer with outputs that are not finite"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer with outputs that are not finite"),
     ],
 )
 def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):
     """A weight that becomes infinite in step 12, in the middle of epoch 3."""
-    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.one_step
+    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.train_step
 
     def spoiled(self, *batch):
         if self.step == 12:
             self.plain.get_parameter(weight).data.view(-1)[0] = torch.inf
         return step(self, *batch)
 
-    monkeypatch.setattr(Trainer, "one_step", spoiled)
+    monkeypatch.setattr(Trainer, "train_step", spoiled)
     with pytest.raises(NonFiniteLossError, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
         train_run(config, tmp_path)
     monkeypatch.undo()
     run = RunFolder(tmp_path, config)
-    assert run.load()[1]["epoch"] == 2
+    assert run.load_checkpoint()[1]["epoch"] == 2
     assert [record["epoch"] for record in told(run)] == [1, 2]
     assert_same(train_run(config, tmp_path), train_run(config, tmp_path / "whole"))
 
@@ -373,7 +373,7 @@ def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_pat
         train_run(rarely, tmp_path, watch=stop)
     run = RunFolder(tmp_path, rarely)
     assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
-    assert run.load()[1]["epoch"] == 0
+    assert run.load_checkpoint()[1]["epoch"] == 0
     assert_same(train_run(rarely, tmp_path), whole)
 
 
@@ -385,7 +385,7 @@ def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         train_run(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
-    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 1
+    assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 1
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path):
@@ -399,7 +399,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
         np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9])
         with pytest.raises(KeyboardInterrupt if bright == 255 else DamagedFileError) as ended:
             train_run(config, tmp_path / "runs", watch=stop)
-    assert "was begun with other data under this name" in str(ended.value)
+    assert "was trained on other data of this name" in str(ended.value)
 
 
 def test_channels_that_never_change_are_no_trouble(tmp_path):
@@ -413,21 +413,21 @@ def test_channels_that_never_change_are_no_trouble(tmp_path):
 
 
 def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch):
-    one_step = Trainer.one_step
+    train_step = Trainer.train_step
 
     def breaking(trainer, *batch):
-        loss = one_step(trainer, *batch)
+        loss = train_step(trainer, *batch)
         if trainer.step == trainer.per_epoch * SMALL.epochs - 1:
             trainer.plain.head.weight.data.fill_(math.nan)
         return loss
 
-    monkeypatch.setattr(Trainer, "one_step", breaking)
+    monkeypatch.setattr(Trainer, "train_step", breaking)
     config = replace(SMALL, ema=None)
     with pytest.raises(NonFiniteLossError, match=r"4.*validation loss.*nan"):
         train_run(config, tmp_path)
     run = RunFolder(tmp_path, config)
     assert run.result() is None
-    assert run.load()[1]["epoch"] == 3
+    assert run.load_checkpoint()[1]["epoch"] == 3
 
 
 def test_strengths_are_those_of_augmentation(tmp_path):

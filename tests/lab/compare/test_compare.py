@@ -313,10 +313,10 @@ def of_two(rank, port, runs, failing=None, late=None):
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1")
     AcceleratorState._reset_state(reset_partial_state=True)
     if rank == failing:
-        Trainer.one_step = lambda self, *batch: 1 / 0
+        Trainer.train_step = lambda self, *batch: 1 / 0
     if rank == late:
-        resume = Trainer.resume
-        Trainer.resume = lambda self: (time.sleep(1), resume(self))
+        resume = Trainer.resume_training
+        Trainer.resume_training = lambda self: (time.sleep(1), resume(self))
     with (runs / f"said{rank}").open("w") as file:
         code = compare_encodings(
             ["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)

@@ -145,14 +145,14 @@ def test_what_is_unchanged_is_looked_at_once(copied, monkeypatch):
 
 def test_the_average_of_the_weights_is_what_is_probed(run_of):
     run = run_of("prefixed")
-    tensors = run.load()[0]
+    tensors = run.load_checkpoint()[0]
     model, data = load_image_model(run), open_image_data(run.config)
     assert not model.training
     assert data.size == (6, 10)
     assert torch.equal(model.head.weight, tensors["average/module.head.weight"])
     assert not torch.equal(model.head.weight, tensors["model/head.weight"])
     plain = load_image_model(run_of("none"))
-    assert torch.equal(plain.head.weight, run_of("none").load()[0]["model/head.weight"])
+    assert torch.equal(plain.head.weight, run_of("none").load_checkpoint()[0]["model/head.weight"])
 
 
 def test_the_test_set_is_not_read(copied, monkeypatch):
@@ -419,7 +419,7 @@ def test_levels_are_reached_at_the_first_validation_that_has_them(copied):
 
 
 def test_waves_are_those_of_the_checkpoint(run_of, probed):
-    trained = run_of("mixed").load()[0]["model/encoding.wave"].double()  # (L h P A), radians a patch
+    trained = run_of("mixed").load_checkpoint()[0]["model/encoding.wave"].double()  # (L h P A), radians a patch
     across = trained * torch.tensor([2.0, 4.0])
     for layer, (found, lengths) in enumerate(zip(probed("mixed")["waves"], probed("mixed")["frequencies"], strict=True)):
         assert found["layer"] == lengths["layer"] == layer

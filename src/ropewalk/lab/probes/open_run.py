@@ -91,7 +91,7 @@ def load_image_model(run: RunFolder) -> "ViT | TimmModel | ViTSegmenter":
         raise ValueError(f"a run on images was wanted, and {run.path} is one on text")
     if run.config.task in ("detect", "masks"):
         raise ValueError(f"a run that finds classes of images was wanted, and the task of {run.path} is {run.config.task}")
-    weights, facts = run.judged()
+    weights, facts = run.load_weights()
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         data = facts["data"]
         shape = {"size": tuple(data["size"]), "channels": data["channels"], "classes": data["classes"]}
@@ -154,7 +154,7 @@ class DetectionRun:
 
 def open_detection_run(run: RunFolder, device: torch.device | str) -> DetectionRun:
     """A run with the weights of its checkpoint, their moving average where there is one; it needs no data."""
-    weights, facts = run.judged()
+    weights, facts = run.load_weights()
     classes, origin = facts["data"]["classes"], BackboneOrigin.from_facts(facts["data"])
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         model = build_detector(run.config, check_view_size(run.config), classes, origin)

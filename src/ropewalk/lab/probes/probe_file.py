@@ -7,20 +7,18 @@ they go to the list `refused`, with the name of their probe.
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
 
-REFUSED_KEY, REPROBE_HINT = "refused", "delete it to probe anew"
+PROBES_FILE, REFUSED_KEY, REPROBE_HINT = "probes.json", "refused", "delete it to probe anew"
 
 ProbeRow = dict[str, Any]
 
 
 def load_probes(run: RunFolder) -> dict[str, list[ProbeRow]]:
     """All that is known; nothing, where there is no file."""
-    path = run.path / "probes.json"
-    if not path.exists():
-        return {}
+    path = run.path / PROBES_FILE
     try:
-        found: dict[str, list[ProbeRow]] = read_json(path)
+        found: dict[str, list[ProbeRow]] = run.read_document(PROBES_FILE) or {}
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; {REPROBE_HINT}") from error
     if not all(isinstance(rows, list) and all(isinstance(row, dict) for row in rows) for rows in found.values()):
@@ -34,5 +32,5 @@ def save_probe(run: RunFolder, name: str, rows: list[ProbeRow]) -> dict[str, lis
     refused = [{"probe": name, **row} for row in rows if "why" in row]
     there[name] = [row for row in rows if "why" not in row]
     there[REFUSED_KEY] = [row for row in there.pop(REFUSED_KEY, []) if row.get("probe") != name] + refused
-    write_json(run.path / "probes.json", there)
+    run.write_document(PROBES_FILE, there)
     return there

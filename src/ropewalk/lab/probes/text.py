@@ -91,7 +91,7 @@ class TextRun:
 
 def open_text_run(run: RunFolder, device: torch.device | str) -> TextRun:
     """A run on a device."""
-    weights, text = run.judged()[0], open_text_data(run.config)
+    weights, text = run.load_weights()[0], open_text_data(run.config)
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         model = build_language_model(run.config)
     model.load_state_dict(weights)

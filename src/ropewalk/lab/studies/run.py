@@ -109,7 +109,7 @@ def run_study_part(wanted: PartRequest, runs: Path, console: Console) -> None:
 
     def keep(run: RunFolder) -> None:
         with contextlib.suppress(RunBusyError):  # another process is at it
-            run.claim()
+            run.lock_folder()
             try:
                 note(run)
             finally:
