@@ -119,8 +119,8 @@ def test_metrics_that_are_later_than_the_checkpoint_are_removed(run):
     counted = {"lines": 2, "sha256": hashlib.sha256(b"".join(lines[:2])).hexdigest()}
     assert facts["logs"] == {"metrics.jsonl": counted}
     with path.open("a") as file:
-        file.write('{"step": 40, "lo')
-    assert [record["step"] for record in run.metrics()] == [10, 20, 30]
+        file.write('{"step": 15}\n{"step": 40, "lo')
+    assert [record["step"] for record in run.metrics()] == [10, 20, 30, 15]
     assert run.restore_metrics(facts) is None
     assert path.read_bytes() == b"".join(lines[:2])
     run.log(step=30, epoch=3, loss=0.0)

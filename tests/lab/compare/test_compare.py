@@ -282,7 +282,7 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
     patch_everywhere(monkeypatch, train, "train_run", stopping)
     with pytest.raises(KeyboardInterrupt):
         again(tmp_path, console=console)
-    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command goes on"
+    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command resumes"
     (path,) = tmp_path.glob("comparison-*.json")
     partial = tabulate_comparison(Comparison.at(path))
     assert [row.seeds for row in partial] == [1, 0, 0]
