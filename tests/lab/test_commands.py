@@ -26,7 +26,7 @@ from ropewalk.lab.inspect.theory_facts import analyze_encoding
 from ropewalk.lab.probes import IMAGE_PROBES
 from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.studying import merge_encodings, parse_settings
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
@@ -200,7 +200,7 @@ def test_a_full_disk_leaves_the_folded_file_of_before(capsys, path, monkeypatch)
 
 def test_train_says_what_it_came_to_and_where(capsys, path):
     status, out, err = run(capsys, "train", NAME, "--set", *TINY)
-    accuracy = 100 * json.loads((path / "result.json").read_text())["test_accuracy"]
+    accuracy = 100 * read_json(path / "result.json")["test_accuracy"]
     assert (status, err) == (0, "")
     assert out == f"1 of 1  {NAME}, seed 0: test accuracy {accuracy:.1f} %\n{path}\n"
 
@@ -208,7 +208,7 @@ def test_train_says_what_it_came_to_and_where(capsys, path):
 def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
     for words in (["augment=crop"], ["augment="]):
         assert run(capsys, "train", "none", "--seed", "3", "--set", *TINY, *words)[0] == 0
-    found = [json.loads(path.read_text()) for path in Path("runs").glob("*/config.json")]
+    found = [read_json(path) for path in Path("runs").glob("*/config.json")]
     assert sorted(each["augment"] for each in found) == [[], ["crop"]]
     assert [(each["seed"], each["width"], each["depth"]) for each in found] == [(3, 16, 2)] * 2
 
@@ -399,7 +399,7 @@ def test_a_tracker_gets_settings_and_metrics(capsys, elsewhere, monkeypatch):
 
 def test_evaluate_probes_and_says_where(capsys, path):
     assert run(capsys, "evaluate", path, "--probes", "reached") == (0, f"{path}/probes.json\n", "")
-    assert list(json.loads((path / "probes.json").read_text())) == ["reached", "refused"]
+    assert list(read_json(path / "probes.json")) == ["reached", "refused"]
     status, out, _ = run(capsys, "evaluate", "runs", "--probes", "frequencies", "--json")
     assert status == 0
     found = json.loads(out)
@@ -421,7 +421,7 @@ def test_interrupted_probing_says_that_it_goes_on(capsys, path, monkeypatch):
     monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
     words = ["evaluate", path, "--probes", "reached", "cost"]
     assert run(capsys, *words) == (130, "stopped; the same command goes on\n", "")
-    assert "reached" in json.loads((path / "probes.json").read_text())
+    assert "reached" in read_json(path / "probes.json")
 
 
 def test_a_terminal_sees_how_far_it_is(capsys, path, monkeypatch):
@@ -463,7 +463,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert first.startswith("1 of 2  none, seed 0: test accuracy ")
     assert second.startswith(f"2 of 2  {NAME}, seed 0: done before, test accuracy ")
     (row,) = [line.split() for line in lines if line.strip().startswith(NAME)]
-    rate = json.loads((path / "probes.json").read_text())["cost"][0]["images_per_second"]
+    rate = read_json(path / "probes.json")["cost"][0]["images_per_second"]
     assert row[-1] == f"{rate:,.0f}"
     assert comparison.startswith("runs/comparison-")
     assert page == "page/report.html"

@@ -25,7 +25,7 @@ from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.record import load_run, unpack_bits
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
 from ropewalk.lab.train import Trainer, train_run
@@ -496,7 +496,7 @@ for name in ("by two", "by one"):
     ]
     assert [process.wait(timeout=240) for process in processes] == [0, 0]
     both, again, later = (RunFolder(tmp_path / "two" / name, config) for name in ("whole", "by two", "by one"))
-    assert json.loads((both.path / "environment.json").read_text())["processes"] == 2
+    assert read_json(both.path / "environment.json")["processes"] == 2
     assert [later.load_checkpoint()[1][name] for name in ("step", "epoch", "batch")] == [8, 1, 3]
     train_run(config, tmp_path / "two" / "by one")
     for run in (both, again, later):
@@ -531,6 +531,22 @@ def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train_run(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
     assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 1
+
+
+def test_an_epoch_without_validation_has_a_checkpoint_as_well(tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    monkeypatch.setattr(Trainer, "_is_checkpoint_due_within_epoch", lambda self: False)
+    rarely = replace(SMALL, every=4)
+    undisturbed = train_run(rarely, tmp_path / "a")
+
+    def stop(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(rarely, tmp_path / "b", watch=stop)
+    assert RunFolder(tmp_path / "b", rarely).load_checkpoint()[1]["epoch"] == 2
+    assert_same(train_run(rarely, tmp_path / "b"), undisturbed)
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path):

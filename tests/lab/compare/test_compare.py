@@ -31,7 +31,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, format_duration
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder, read_json, write_json
 from ropewalk.lab.statistics import compute_t_quantile
 from ropewalk.lab.tasks import classify
 from ropewalk.lab.tasks.classify import open_image_data
@@ -107,7 +107,7 @@ def test_all_encodings_have_all_seeds_and_the_baseline_comes_first(first):
 
 
 def test_runs_differ_in_encoding_options_and_seed_alone(first):
-    documents = [json.loads((first.runs / each.name / "config.json").read_text()) for each in first.members]
+    documents = [read_json(first.runs / each.name / "config.json") for each in first.members]
     differing = {name for each in documents for name in each if each[name] != documents[0][name]}
     assert differing == {"encoding", "options", "seed"}
 
@@ -370,7 +370,7 @@ def by_hand(comparison):
     """Accuracies by label, from the files."""
     found = {}
     for each in comparison.members:
-        result = json.loads((comparison.runs / each.name / "result.json").read_text())
+        result = read_json(comparison.runs / each.name / "result.json")
         found.setdefault(each.label, []).append(result["test_accuracy"])
     return found
 

@@ -35,7 +35,7 @@ from ropewalk.lab.probes.shifts import (
     translate_content,
 )
 from ropewalk.lab.report import write_report
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationScores, open_image_data
 from ropewalk.lab.train import train_run
@@ -159,7 +159,7 @@ def test_the_test_set_is_not_read(copied, monkeypatch):
     monkeypatch.setattr(MemoryData, "_test", lambda self: pytest.fail("the test set was read"))
     found = probe_run(copied, device="cpu")
     assert set(found) == {*IMAGE_PROBES, "refused"}
-    assert found == json.loads((copied.path / "probes.json").read_text())
+    assert found == read_json(copied.path / "probes.json")
 
 
 def test_probes_follow_from_the_run_alone(copied, probed):
@@ -576,7 +576,7 @@ def test_interrupted_it_goes_on(copied, probed):
     with pytest.raises(KeyboardInterrupt):
         probe_run(copied, device="cpu", watch=interrupt)
     assert begun == ["resolution", "offset", "translation", "shuffle"]
-    kept = json.loads((copied.path / "probes.json").read_text())
+    kept = read_json(copied.path / "probes.json")
     assert set(kept) == {"resolution", "offset", "translation", "refused"}
     begun.clear()
     found = probe_run(copied, device="cpu", watch=begun.append)
@@ -589,7 +589,7 @@ def test_a_probe_that_fails_loses_no_other(copied, monkeypatch):
     monkeypatch.setitem(IMAGE_PROBES, "translation", lambda subject: (1 / 0 for _ in range(1)))
     with pytest.raises(ZeroDivisionError):
         probe_run(copied, ["reached", "translation"], device="cpu")
-    assert set(json.loads((copied.path / "probes.json").read_text())) == {"reached", "refused"}
+    assert set(read_json(copied.path / "probes.json")) == {"reached", "refused"}
 
 
 def test_what_is_done_is_not_done_again(copied, monkeypatch):

@@ -15,7 +15,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_options
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.groups import group_runs
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder, read_json, write_json
 from ropewalk.lab.studies import ALL_STUDIES, lines
 from ropewalk.lab.studies.lines import build_result_line, drop_unset_settings, get_line_settings, load_result_lines
 from ropewalk.lab.studies.study import StudyPart
@@ -77,10 +77,10 @@ def bared(run, runs):
     run = RunFolder.at(Path(shutil.copytree(run.path, runs / run.path.name)))
     records = "".join(json.dumps(record) + "\n" for record in validations(run))
     (run.path / "metrics.jsonl").write_text(records)
-    probes = json.loads((run.path / "probes.json").read_text())
+    probes = read_json(run.path / "probes.json")
     write_json(run.path / "probes.json", {name: rows for name, rows in probes.items() if name not in ("refused", "cost")})
     write_json(run.path / "result.json", timeless(run.result()))
-    write_json(run.path / "environment.json", json.loads((run.path / "environment.json").read_text()) | {"restored": True})
+    write_json(run.path / "environment.json", read_json(run.path / "environment.json") | {"restored": True})
     (run.path / "checkpoint.safetensors").unlink()
     return run
 

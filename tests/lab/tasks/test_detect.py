@@ -261,7 +261,7 @@ def test_a_file_that_breaks_costs_no_training(done, street, tmp_path, part):
     assert {n: v for n, v in record.items() if n != "seconds"} == {
         n: v for n, v in done[1].metrics()[-1].items() if n != "seconds"
     }
-    assert "unjudged" not in run.load_checkpoint()[1]
+    assert "unvalidated" not in run.load_checkpoint()[1]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
