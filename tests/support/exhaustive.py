@@ -91,7 +91,9 @@ def find_group(item: pytest.Function) -> str | None:
         return None
     (name,) = marker.args or (None,)
     if name not in GROUPS:
-        raise pytest.UsageError(f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}")
+        raise pytest.UsageError(
+            f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}"
+        )
     if not any(item.path in ROOT.glob(pattern) for pattern in GROUPS[name].tests):
         raise pytest.UsageError(f"{item.nodeid}: its file is none of group {name!r}; list it in tests/support/exhaustive.py")
     return name
