@@ -232,14 +232,14 @@ def test_studies_are_run_by_name(tmp_path, monkeypatch, capsys, words, reason):
 )
 def test_a_study_takes_no_options_of_compare(words):
     with pytest.raises(SystemExit) as stopped:
-        main(["study", "equivariance", "--part", "half", *words.split()])
+        main(["study", "equivariance", *words.split(), "--part", "half"])
     assert stopped.value.code == 2
 
 
 def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path, capsys):
     assert "sincos" not in STUDY.parts["half"].encodings
     assert run(tmp_path, "--part", "half", "screening", "--only", "sincos") == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["screening.jsonl"]
+    assert [path.name for path in (tmp_path / "out").glob("*.jsonl")] == ["screening.jsonl"]
     assert STUDY.parts["half"].about not in capsys.readouterr().out
 
 
