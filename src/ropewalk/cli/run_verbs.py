@@ -131,17 +131,17 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
         print_json(probed.found)
         return 1 if probed.errors else 0
     for run, found in probed.found.items():
+        console.print(str(Path(run) / "probes.json"))
         for name in [*chosen, "refused"]:
-            for line in format_probe_rows(name, found.get(name, [])):
+            for line in _format_probe_rows(name, found.get(name, [])):
                 console.print(line)
-        print(Path(run) / "probes.json")
     return 1 if probed.errors else 0
 
 
-def format_probe_rows(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _format_probe_rows(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each row of a probe: the name of the probe, and its values by name."""
     for row in rows:
-        yield f"{probe:<12} " + ", ".join(f"{name} {_format_value(value)}" for name, value in row.items())
+        yield f"  {probe:<12} " + ", ".join(f"{name} {_format_value(value)}" for name, value in row.items())
 
 
 def _format_value(value: Any) -> str:
@@ -395,12 +395,14 @@ def _find_baseline(baseline: str, records: "Sequence[RunRecord]") -> str:
 def _write_report(
     records: "Sequence[RunRecord]", out: Path, console: "Console", *, question: str = "", baseline: str
 ) -> None:
-    """Write a report, and print a link to it."""
-    from ropewalk.lab.report import write_report
+    """Write a report, and print what it finds and a link to it."""
+    from ropewalk.lab.report import describe_findings, write_report
     from ropewalk.lab.run_store import translate_run_errors
 
     with console.status(f"a report of {len(records)} run{'' if len(records) == 1 else 's'}"), translate_run_errors():
         page = write_report(records, out, question=question, baseline=baseline)
+    for sentence in describe_findings(records, baseline):
+        print(sentence)
     print_file_link(page)
 
 

@@ -183,7 +183,7 @@ def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
     path.unlink()
     (folder,) = (each.parent for each in (tmp_path / "runs").glob("*/result.json"))
     other = RunFolder.at(folder)
-    other.claim()
+    other.lock_folder()
     assert run(tmp_path, *words) == 1
     assert not path.exists()
     other.release()

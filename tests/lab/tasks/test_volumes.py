@@ -59,7 +59,7 @@ def test_each_is_trained_on_volumes(name, solid, tmp_path):
     assert (before.axes, before.size) == (3, GRID)
     run = train_run(config, tmp_path)
     assert np.isfinite(run.result()["test_loss"])
-    weights, _ = run.judged()
+    weights, _ = run.load_weights()
     for key, start in before.named_parameters():
         assert not torch.equal(weights[f"encoding.{key}"], start), f"{key} was not trained"
 
