@@ -110,7 +110,7 @@ def _annotate_verb(verb: Verb) -> Verb:
     hints = {name: annotate(name, hint) for name, hint in typing.get_type_hints(verb).items() if name != "return"}
     signature = inspect.signature(verb)
     parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()]
-    del call.__wrapped__  # type: ignore[attr-defined]  # tyro would read the signature of what it finds there
+    del call.__wrapped__  # tyro would read the signature of what it finds there
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {**hints, "return": int}
     return call
