@@ -2,19 +2,19 @@
 
 import re
 
-import pytest
-import torch
-
 import equivariance
 import equivariance_figures
 import equivariance_layers
 import equivariance_relative
+import pytest
 import studied
+import torch
+
 import study_figures
 from ropewalk.lab.model_building import build_model
+from ropewalk.lab.record import load_records
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.lines import drop_unset_settings, get_line_settings, load_result_lines
-from ropewalk.lab.studies.run import load_part_scores
+from ropewalk.lab.studies.run import have_equal_settings
 from tests.support.markdown_tables import cells
 
 STUDY = ALL_STUDIES["equivariance"]
@@ -104,7 +104,7 @@ def test_spans_of_their_own(lines):
     assert (uniform["above axial"], alike["difference"]) == ("+8.0 ± 0.1", "-8.0 ± 0.1")
     wild = [line | {"test_accuracy": 0.1 * line["seed"]} if line["name"] == "none" else line for line in every]
     assert float(cells(equivariance.own_table(wild))["uniform-code"]["above axial"].split(" ± ")[1]) > 1
-    assert alike["whose"] == "ours, put after the runs"
+    assert alike["whose"] == "ours, post hoc"
     assert alike["of what"].startswith("axial` (main) less `uniform-code` (own): test accuracy")
 
 
@@ -129,7 +129,7 @@ def test_later_photographs_are_shown_with_the_first_and_judged_alone():
     assert cells(equivariance.imagenette_table([*first, *later]))["axial"]["test accuracy"].startswith("75.5")
     rows = cells(equivariance.again_table([*first, *later]))
     assert [row["verdict"] for row in rows.values()] == [
-        "**seen**", "**not seen**", "**seen**", "**seen**", "**not seen**", "**not run**"
+        "**confirmed**", "**refuted**", "**confirmed**", "**confirmed**", "**refuted**", "**not run**"
     ]  # fmt: skip
     row = rows["Axial beats spherical."]
     assert row["difference"].startswith("+1.9 ± ")
@@ -163,8 +163,8 @@ def test_what_is_lost_when_positions_move_is_that_of_the_part(lines):
 
 def test_claims(lines):
     rows = cells(equivariance.claims_table(lines))
-    assert rows["Mixed beats axial, since it sees oblique directions."]["verdict"] == "**seen**"
-    assert rows["It does so by 8 points on CIFAR-100."]["verdict"] == "**not seen**"
+    assert rows["Mixed beats axial, since it sees oblique directions."]["verdict"] == "**confirmed**"
+    assert rows["It does so by 8 points on CIFAR-100."]["verdict"] == "**refuted**"
     assert rows["Deeper layers learn lower frequencies: mixed."]["difference"].startswith("+2.0")
 
 
@@ -172,9 +172,9 @@ def test_an_encoding_whose_seeds_are_far_apart_can_be_left_out(lines):
     apart = [line | {"test_accuracy": 0.1 * line["seed"]} if line["name"] == "uniform" else line for line in lines]
     rows = cells(equivariance.claims_table(apart))
     row = rows["Mixed beats axial, since it sees oblique directions."]
-    assert row["verdict"] == "**cannot tell**"
+    assert row["verdict"] == "**undecided**"
     assert row["without `uniform"].startswith("± 0.")
-    assert row["without `uniform"].endswith(", seen")
+    assert row["without `uniform"].endswith(", confirmed")
     assert rows["Uniform RoPE is weak: frequencies must differ."]["without `uniform"] == ""
 
 
@@ -200,7 +200,7 @@ def test_layers_are_told_by_what_training_added(lines):
 
 def test_before_training_is_what_the_seed_drew():
     """By hand: the extent of the grid times the numbers that are learned, of all heads and axes of a layer."""
-    config = STUDY.of("main", "learned-spherical", 1, {})
+    config = STUDY.run_config("main", "learned-spherical", 1, {})
     encoding = build_model(config, size=(32, 32), channels=3, classes=100).encoding.double()
     extent = encoding.grid(8, 8, dtype=torch.float64)[-1] - encoding.grid(8, 8, dtype=torch.float64)[0]
     middle = (encoding.frequency * extent).abs().flatten(1).quantile(0.5, dim=1)
@@ -255,24 +255,11 @@ def test_what_was_measured_fills_the_page():
     screened = cells(equivariance.screening_table())
     assert set(screened) <= set(STUDY.encodings)
     assert len(cells(equivariance.recipes_table())) == 5
-    recipe = max(equivariance.found(), key=lambda line: line["part"].startswith("recipe-") * line["validation_accuracy"])
-    assert drop_unset_settings(recipe["settings"]) == get_line_settings(STUDY.config("screening", {}))
-
-
-@pytest.mark.parametrize(
-    ("study", "part"),
-    [
-        *(("equivariance", part) for part in ("screening", "main", "own")),
-        *(("equivariance-imagenette", part) for part in ("imagenette", "imagenette-again")),
-    ],
-)
-def test_runs_that_were_made_need_not_be_made_again(study, part):
-    path = studied.RESULTS / "equivariance" / f"{part}.jsonl"
-    lines = load_result_lines(path)
-    assert lines
-    assert set(load_part_scores(path, ALL_STUDIES[study].config(part, {}))) == {
-        (line["name"], line["seed"]) for line in lines
-    }
+    recipe = max(
+        (each for path in (studied.RESULTS / "equivariance").glob("recipe-*.jsonl") for each in load_records(path)),
+        key=lambda record: record.result["validation_accuracy"],
+    )
+    assert have_equal_settings(recipe.config, STUDY.config("screening", {}), but=("encoding", "options", "epochs"))
 
 
 def test_differences_are_those_of_sizes_and_seeds_that_both_have():
@@ -318,6 +305,6 @@ def test_relative_rotations_are_compared_with_the_others(lines):
 def test_what_is_called_relative_is():
     study = ALL_STUDIES["equivariance"]
     for name in (*equivariance_relative.RELATIVE, *equivariance_relative.OTHERS):
-        config = study.of("main", name, 0, {})
+        config = study.run_config("main", name, 0, {})
         model = build_model(config, size=(32, 32), channels=3, classes=100)
         assert all(model.encoding.traits.relative) == (name in equivariance_relative.RELATIVE), name

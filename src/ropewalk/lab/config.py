@@ -247,8 +247,8 @@ class Config:
             _check_bounds(name, value, rules)
             if type(value) is int and not _accepts_integer(value, hints[name]):
                 object.__setattr__(self, name, float(value))  # equal settings have one spelling
-        if self.encoding not in KNOWN_ENCODINGS:
-            ropewalk.factory.find(self.encoding)
+        if self.encoding not in KNOWN_ENCODINGS and ":" not in self.encoding:
+            ropewalk.factory.find(self.encoding)  # module:Class is found where it is built: runs are read without the module
         if (task := find_task(self)).implied_by and getattr(self, task.implied_by) is None:
             raise ValueError(f"the task {task.name} needs the setting {task.implied_by}, got {task.implied_by}=None")
         check_unused_settings(self, [name for name, rules in SETTINGS.items() if rules.hashed == "if set"])
@@ -286,7 +286,7 @@ class Config:
         if self.start is not None:
             hashed["start"] = Path(self.start).name
         digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
-        return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
+        return f"{self.encoding.replace(':', '.')}-seed{self.seed}-{digest[:10]}"
 
     def validates_at(self, epoch: int) -> bool:
         """Whether there is a validation after this epoch, counted from one."""

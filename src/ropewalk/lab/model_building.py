@@ -77,7 +77,13 @@ def build_backbone(config: Config, size: tuple[int, ...], classes: int, origin: 
     return model
 
 
+def check_encoding_class(config: Config) -> None:
+    """Refuse a module:Class that is not imported: the name may come from a file, which must not run code."""
+    find(config.encoding)
+
+
 def _build_with_options(config: Config, options: dict[str, Any], **data: Any) -> "ViT | TimmModel":
+    check_encoding_class(config)
     if config.model is not None:
         from ropewalk.lab.timm_model import build_timm_model
 

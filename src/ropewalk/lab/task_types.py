@@ -22,7 +22,7 @@ class RunMetric:
     scale      Factor for printing, with so many digits.
     higher     Whether higher is better.
     things     What throughput is counted in: images_per_second.
-    secondary  Other numbers of the result that tables show beside it: names in results, and titles.
+    secondary  Other numbers of the result, fractions of 1, that tables show beside it: names in results, and titles.
     """
 
     key: str
@@ -150,7 +150,10 @@ TASK_TYPES: dict[str, TaskType] = {
         TaskType(
             name="segment",
             summary="The class of each pixel.",
-            metric=RunMetric("iou", "mean IoU", "%", "points", 100.0, 1, higher=True, things="images"),
+            metric=RunMetric(
+                "iou", "mean IoU", "%", "points", 100.0, 1, higher=True, things="images",
+                secondary=(("test_pixel_accuracy", "Test pixel accuracy"),),
+            ),
             sample="image",
             features=_IMAGE_FEATURES
             | {"segmentation head", "label smoothing", "augmentation options", "position augmentation"},

@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.panels import shorten_label
 from ropewalk.lab.report.text_figures import plot_length_lines
 from ropewalk.lab.report.theme import assign_styles
+from ropewalk.lab.run_store import read_json
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.text import TEXT_EXTENSION_RULES, TextRun
@@ -190,7 +190,7 @@ def test_a_run_is_probed_for_what_there_is_of_text(runs):
     assert {name for name in found if name != "refused"} == set(list_task_probes("text"))
     (cost,) = found["cost"]
     assert cost["bytes_per_second"] > 0 < cost["without_encoding"]
-    assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
+    assert read_json(runs["rope"].path / "probes.json") == found
     with pytest.raises(ValueError, match=r"'resolution'.*positions"):
         probe_run(runs["rope"], ["resolution"])
 
@@ -223,7 +223,7 @@ def test_keys_in_a_picture_name_their_lines():
     levels = {"a": 1.0, "b": 20.0}
     lines = {name: {1.0: MeanEstimate(level, None, 1), 90.0: MeanEstimate(level, None, 1)} for name, level in levels.items()}
     styles = assign_styles(lines, "a")
-    figure = plot_length_lines(lines, styles, "title", length=24, xlabel="position", top=8.0, keys=True)
+    figure = plot_length_lines(lines, styles, "title", length=24, xlabel="position", top=8.0, own_legend=True)
     (axes,), (legend,) = figure.axes, figure.legends
     words = [text.get_text() for text in legend.get_texts()]
     assert words == ["a", "b"]
@@ -241,7 +241,7 @@ def test_a_report_draws_losses_by_position(runs, tmp_path):
     assert {f"extensions-1-{factor}-1.png" for factor in (2, 4, 8, 16)} <= names
     assert not any(name.startswith(("resolution", "attention")) for name in names)
     assert "learned-ape, positions" in page  # which refused
-    for word in ("Loss by position", "Rules for longer texts", "A hidden key"):
+    for word in ("Loss by position", "Context extension", "Passkey retrieval"):
         assert word in page
     first, *_ = csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
     assert float(first["bytes_per_second"]) > 0

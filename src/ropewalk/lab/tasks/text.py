@@ -16,7 +16,7 @@ from ropewalk.lab.data.passkeys import MIN_KEY_LENGTH
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
 from ropewalk.lab.data.text import TextData
 from ropewalk.lab.init_from import TrainableModel
-from ropewalk.lab.model_building import check_span, scale_to_span
+from ropewalk.lab.model_building import check_encoding_class, check_span, scale_to_span
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import CHECKED_SAMPLES, TrainedRun, Trial, load_trained_weights
 from ropewalk.models import LM
@@ -97,6 +97,7 @@ def build_language_model(config: Config) -> LM:
 
 
 def _build_lm(config: Config, options: dict[str, Any]) -> LM:
+    check_encoding_class(config)
     names = ("encoding", "width", "depth", "heads", "kv_heads", "length")
     hidden = (
         -(-round(2 * config.ratio * config.width) // 96) * 32
