@@ -3,7 +3,7 @@ fine-tuning on windows of 2,048, all probed far beyond these lengths, and a page
 
 python benchmarks/text_study.py --data data/books --runs runs --out out/text --seeds 2
 
-It goes on where it was stopped. For each seed there are nine runs of three epochs and eight short ones. All that was found,
+An interrupted study resumes. For each seed there are nine runs of three epochs and eight short ones. All that was found,
 without the weights, is in study.json.
 """
 
@@ -21,8 +21,7 @@ from ropewalk.lab.compare.run import compare_encodings
 from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import ParsedEncoding
-from ropewalk.lab.probes import list_probe_names
-from ropewalk.lab.probes.probe_file import load_probes
+from ropewalk.lab.probes import list_probe_names, load_probes
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.probes.text import TEXT_EXTENSION_RULES
 from ropewalk.lab.recipes import RECIPES

@@ -14,8 +14,13 @@ import ropewalk as rw
 from ropewalk import cli, theory
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.inspect import theory_facts
-from ropewalk.lab.inspect.theory_facts import TokenShift, analyze_encoding, convert_to_float64, measure_shift_change
-from ropewalk.lab.inspect.theory_text import format_residual
+from ropewalk.lab.inspect.theory_facts import (
+    TokenShift,
+    analyze_encoding,
+    convert_to_float64,
+    format_residual,
+    measure_shift_change,
+)
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere
 

@@ -27,6 +27,7 @@ from ropewalk.factory import Chained, find
 from ropewalk.lab.config import Config
 from ropewalk.lab.model_building import VIT_SETTINGS, BackboneOrigin
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import find_task
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ def load_origin(config: Config) -> BackboneOrigin | None:
 
 def _check_origin_run(config: Config, run: RunFolder) -> Mapping[str, Any]:
     """The facts of a run, if its ViT is that of these settings."""
-    if run.config.length is not None or run.config.model is not None:
-        raise ValueError(f"a ViT on images can go on from our own ViT on images alone, and {run.path} is none")
+    if find_task(run.config).sample != "image" or run.config.model:
+        raise ValueError(f"a ViT on images can be initialized from a run of our own ViT on images only; {run.path} is none")
     alike = (*BACKBONE_FIELDS, "options", "span") if config.encoding == run.config.encoding else BACKBONE_FIELDS
     for name in alike:
         if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
             told = f"{name} of {config.encoding}" if name in ("options", "span") else name
             raise ValueError(f"{told} must be that of {run.path}, whose weights it begins with: {theirs}, got {own}")
-    facts: Mapping[str, Any] = run.judged()[1]["data"]
+    facts: Mapping[str, Any] = run.load_weights()[1]["data"]
     if facts["channels"] != 3 or len(facts["size"]) != 2:
         came = f"{facts['channels']} channels of {' × '.join(map(str, facts['size']))}"
         raise ValueError(f"a ViT on images goes on from one on images of three channels, and {run.path} has {came}")
@@ -74,7 +75,7 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
     if run.result() is None:
         raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
     body, apart = select_target_module(model, run.config)
-    weights, own = run.judged()[0], find_encoding_prefix(body)
+    weights, own = run.load_weights()[0], find_encoding_prefix(body)
     kept = {name: value for name, value in body.state_dict().items() if name.startswith((own, *apart))}
     others = {name: value for name, value in weights.items() if not name.startswith((own, *apart))}
     given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}
@@ -88,7 +89,7 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
 def select_target_module(model: TrainableModel, config: Config) -> tuple[TrainableModel, tuple[str, ...]]:
     """What of a model takes the weights of a run with these settings, and how names of those begin that it does not take."""
     body = getattr(model, "backbone", None)
-    return (body, ("head.",)) if isinstance(body, ViT) and config.task is None else (model, ())
+    return (body, ("head.",)) if isinstance(body, ViT) and find_task(config).name == "classify" else (model, ())
 
 
 def find_encoding_prefix(model: TrainableModel) -> str:

@@ -21,11 +21,12 @@ modelnet10-half     the same at 15³, 125 tokens: a cell is the share of 2³ vox
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ropewalk.lab.config import PER_RUN_FIELDS, Config
+from ropewalk.lab.config import PER_RUN_FIELDS, SETTINGS, Config
 from ropewalk.lab.encoding_spec import parse_options
 from ropewalk.lab.errors import CommandError, translate_value_errors
 from ropewalk.validation import check_choice
@@ -230,8 +231,20 @@ RECIPES: dict[str, Config] = {
 def parse_settings(recipe: str, words: Sequence[str]) -> Config:
     """A recipe with the settings of `words`, each key=value; a list of one value has no comma."""
     base = RECIPES[check_choice("recipe", recipe, RECIPES, error=CommandError)].document()
+    given = parse_replaced_settings(base, words)
     with translate_value_errors():
-        return Config.of(base | parse_replaced_settings(base, words))
+        config = Config.of(base | given)
+    for name in given:
+        other = SETTINGS[name].replaced_by
+        if other is not None and getattr(config, other) is not None:
+            raise CommandError(f"{name} has no effect with {other}={getattr(config, other)}: leave it out")
+    return config
+
+
+def describe_recipes() -> dict[str, str]:
+    """What each recipe is, by name, as this module's docstring has it."""
+    entries = re.findall(r"^([\w-]+)  +(\S.*(?:\n .*)*)", __doc__ or "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def parse_replaced_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

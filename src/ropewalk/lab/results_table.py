@@ -27,6 +27,7 @@ from rich.text import Text
 from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.task_types import TASK_TYPES
 from ropewalk.validation import parse_finite
 
 MISSING_CELL = "–"
@@ -233,19 +234,17 @@ class TableColumn:
         return table in self.tables and (self.metrics is None or metric.key in self.metrics)
 
 
-def _make_mean_column(name: str, title: str, *, metrics: tuple[str, ...] | None = None) -> TableColumn:
-    """A number of the result that is a fraction of 1: its mean over seeds."""
+def _make_secondary_column(name: str, title: str, metric: RunMetric) -> TableColumn:
+    """Mean over seeds of another number of the result, which is a fraction of 1."""
     return TableColumn(
         compute=lambda row: row.average_result(name),
         key=name,
         title=title,
         format=format_percentage,
         tables=("report.csv", "page"),
-        metrics=metrics,
+        metrics=(metric.key,),
     )
 
-
-_AP_TITLES = {"50": "AP50", "75": "AP75", "_small": "AP small", "_medium": "AP medium", "_large": "AP large"}
 
 COLUMNS: tuple[TableColumn, ...] = (
     TableColumn(compute=lambda row: row.group, key="group", tables=("report.csv",)),
@@ -264,13 +263,11 @@ COLUMNS: tuple[TableColumn, ...] = (
     TableColumn(
         compute=lambda row: row.score, key="test_{metric.key}", title="Test {metric.name}", format_estimate=format_score
     ),
-    _make_mean_column("test_pixel_accuracy", "Test pixel accuracy", metrics=("iou",)),
     *(
-        _make_mean_column(f"test_{kind}{end}", title, metrics=(kind,))
-        for kind in ("box_ap", "mask_ap")
-        for end, title in _AP_TITLES.items()
+        _make_secondary_column(name, title, task.metric)
+        for task in TASK_TYPES.values()
+        for name, title in task.metric.secondary
     ),
-    _make_mean_column("test_box_ap", "box AP", metrics=("mask_ap",)),
     TableColumn(
         compute=lambda row: row.difference,
         key="difference",

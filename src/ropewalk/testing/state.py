@@ -6,7 +6,7 @@ import json
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Encoding
+from ropewalk.encoding import Encoding, config_name
 from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
 
 
@@ -33,7 +33,8 @@ def check_copy(encoding: Encoding) -> None:
 def check_config(encoding: Encoding) -> None:
     """`config()` is JSON that builds its like, and so does its repr."""
     config = json.loads(json.dumps(encoding.config()))
-    assert config.pop("name") == encoding.name, f"config() must name {encoding.name!r}"
+    name = config_name(type(encoding))
+    assert config.pop("name") == name, f"config() must name {name!r}"
     kind, p = type(encoding), points(encoding, 6).float()
     for what, build in (
         ("config()", lambda: kind(**config)),
@@ -46,7 +47,7 @@ def check_config(encoding: Encoding) -> None:
 
 
 def check_meta(encoding: Encoding) -> None:
-    """Built on the meta device, it comes to life by `reset_parameters()`, or by loading and then rebuilding buffers."""
+    """Built on the meta device, it is materialized by `reset_parameters()`, or by loading and then rebuilding buffers."""
     p = points(encoding, 6).float()
     with torch.device("meta"):
         built = like(encoding)
@@ -111,7 +112,7 @@ def check_autocast(encoding: Encoding) -> None:
 
 
 def _answers(encoding: Encoding, p: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What its code makes of random tokens, queries and keys."""
+    """Its code applied to random tokens, queries and keys."""
     logits, code = Logits(encoding, dtype), encoding(p)
     one, generator = single(code)[-1], torch.Generator().manual_seed(6)
     q = torch.randn(2, encoding.heads, 6, encoding.head_dim, generator=generator).to(dtype)

@@ -1,4 +1,4 @@
-"""Figures of a report: values are drawn where they were measured, bars end where values do, and probes declare their curves."""
+"""Figures of a report: values are drawn where they were measured, and probes declare their curves."""
 
 import math
 import re
@@ -8,15 +8,18 @@ import pytest
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
-from ropewalk.lab.probes.probe import ProbeCurve
+from ropewalk.lab.probes import PROBES
+from ropewalk.lab.probes.probe import Probe, ProbeCurve
 from ropewalk.lab.record import RunRecord
-from ropewalk.lab.report.figures import plot_estimates
+from ropewalk.lab.report.figures import FIGURES, list_figure_names, make_figures, plot_estimates
 from ropewalk.lab.report.groups import group_records
-from ropewalk.lab.report.panels import FigureSources, compute_error_lengths, make_canvas, render_svg
+from ropewalk.lab.report.page import PageCell, make_cell
+from ropewalk.lab.report.panels import FigureSources, ReportFigure, compute_error_lengths, make_canvas, render_svg
 from ropewalk.lab.report.probe_figures import draw_probe_curve, plot_curves, set_measured_ticks
 from ropewalk.lab.report.theme import assign_styles
-from ropewalk.lab.results_table import build_table_rows
+from ropewalk.lab.results_table import TableCell, TableRow, build_table_rows
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.lab.task_types import TASK_TYPES
 
 BASE = Config(data="digits")
 CURVE = ProbeCurve(title="Noise", caption="Noise is added.", x="noise", x_label="noise, counts")
@@ -49,7 +52,12 @@ def error_bars(figure):
 
 
 def test_error_bars_end_at_the_bounds():
-    estimates = [MeanEstimate(0.02, 0.1, 2), MeanEstimate(0.5, 0.1, 2), MeanEstimate(0.95, 0.1, 2), MeanEstimate(0.3, None, 1)]
+    estimates = [
+        MeanEstimate(0.02, 0.1, 2),
+        MeanEstimate(0.5, 0.1, 2),
+        MeanEstimate(0.95, 0.1, 2),
+        MeanEstimate(0.3, None, 1),
+    ]
     below, above = compute_error_lengths(estimates, (0.0, 1.0))
     assert below == pytest.approx([0.02, 0.1, 0.1, 0.0])
     assert above == pytest.approx([0.1, 0.1, 0.05, 0.0])
@@ -165,3 +173,43 @@ def test_labels_in_svg_are_escaped():
     assert svg.count("</svg>") == 1
     assert 'data-encoding="&lt;b onload=&quot;x&quot;&gt;' in svg
     assert not re.search(r'<g[^>]* id="', svg)
+
+
+# The registry
+
+
+def test_every_figure_that_a_task_names_can_be_drawn():
+    for task in TASK_TYPES.values():
+        names = list_figure_names(task)
+        assert names[: len(task.figures)] == [*task.figures]
+        assert all(name in FIGURES or PROBES[name].curve is not None for name in names)
+    assert "resolution" not in list_figure_names(TASK_TYPES["text"])
+
+
+def test_a_probe_with_a_curve_is_drawn_without_further_code(monkeypatch):
+    monkeypatch.setitem(PROBES, "noise", Probe(name="noise", summary="", measure=list, tasks=("classify",), curve=CURVE))
+    figures = make_figures(sources([{"noise": 1, "accuracy": 0.5}]))
+    assert [each.name for each in figures if isinstance(each, ReportFigure)] == ["accuracy", "noise"]
+    assert "No run was probed for offset." in figures
+    assert "noise" not in list_figure_names(TASK_TYPES["text"])
+
+
+# Tables
+
+
+@pytest.mark.parametrize(("metric", "better"), [(BITS_PER_BYTE, False), (TOP1_ACCURACY, True)])
+def test_significant_differences_are_marked_as_better_or_worse(metric, better):
+    row = TableRow(label="mixed", runs={}, metric=metric, difference=MeanEstimate(0.2, 0.1, 3))
+    kinds = ["better", "worse"] if better else ["worse", "better"]
+    for sign, kind in zip((1, -1), kinds, strict=True):
+        row = replace(row, difference=MeanEstimate(sign * 0.2, 0.1, 3))
+        assert make_cell(row, TableCell("+20", sign * 0.2, "difference")) == PageCell("+20", sign * 0.2, "significant", kind)
+
+
+@pytest.mark.parametrize(
+    ("difference", "remark"), [(MeanEstimate(0.1, 0.1, 3), "not significant"), (MeanEstimate(0.9, None, 1), ""), (None, "")]
+)
+def test_other_differences_are_not_called_significant(difference, remark):
+    row = TableRow(label="mixed", runs={}, difference=difference)
+    assert make_cell(row, TableCell("x", None, "difference")).remark == remark
+    assert make_cell(row, TableCell("x", 3, "seeds")) == PageCell("x", 3.0)

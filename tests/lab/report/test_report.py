@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from ropewalk.lab.config import UNHASHED_FIELDS, Config
+from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config, setting_applies
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.recipes import RECIPES, parse_settings
 from ropewalk.lab.record import load_run
@@ -21,7 +21,7 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.conclusions import GroupConclusions, write_conclusions
 from ropewalk.lab.report.format import format_accuracy, format_accuracy_difference
 from ropewalk.lab.report.groups import group_records
-from ropewalk.lab.report.page import SETTING_AREAS, ReportChapter, render_page
+from ropewalk.lab.report.page import ReportChapter, render_page
 from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction, format_train_command
 from ropewalk.lab.report.series import collect_frequencies, collect_lines, select_quantiles
@@ -249,6 +249,17 @@ def test_every_figure_has_words(whole):
     assert f"mixed {format_accuracy(mean)}" in plots[0]["aria-label"]
 
 
+def test_rows_legends_and_lines_carry_their_encoding(whole):
+    page, _, _ = whole
+    for label in by_hand():
+        kinds = [tag for tag, attributes in page.tags if attributes.get("data-encoding") == label]
+        assert kinds.count("tr") == 2  # results and single numbers
+        assert kinds.count("li") == 5
+        assert kinds.count("g") > 20
+        assert kinds.count("svg") == 2  # frequencies and attention
+        assert set(kinds) == {"tr", "li", "g", "svg"}
+
+
 def test_words_in_figures_are_large_enough(whole):
     _, out, _ = whole
     sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", (out / "report.html").read_text())}
@@ -361,8 +372,10 @@ def test_single_numbers_are_told(whole):
 
 def test_it_is_said_what_was_held_equal(whole):
     page, _, runs = whole
-    named = [name for names in SETTING_AREAS.values() for name in names]
-    assert sorted(named) == sorted(set(BASE.document()) - {"encoding", "options", "seed", *UNHASHED_FIELDS})
+    settings = {name: value for name, value in BASE.document().items() if name not in (*PER_RUN_FIELDS, *UNHASHED_FIELDS)}
+    applied = [name.replace("_", " ") for name in settings if setting_applies(name, settings)]
+    assert len(applied) > 20
+    assert [name for name in applied if f"{name} " not in page.text] == []
     assert "width 24" in page.text
     assert "size that of the data" in page.text
     assert "span each encoding's own" in page.text
@@ -394,9 +407,9 @@ def test_differences_beyond_their_intervals_are_concluded(tmp_path):
     shown, left = concluded(scores, tmp_path)
     assert "mixed has the highest mean test accuracy, 61.3" in shown
     assert "It differs significantly from all others." in shown
-    assert "Significantly above none: mixed (+10.3 ± " in shown
-    assert "Significantly below none: sincos (−10.0 ± " in shown
-    assert "No significant difference from none: axial (+0.3 ± " in shown
+    assert "Significantly above none, in points: mixed +10.3 ± " in shown
+    assert "Significantly below none, in points: sincos −10.0 ± " in shown
+    assert "No significant difference from none, in points: axial +0.3 ± " in shown
     assert left == "3 seeds of each encoding, 8 degrees of freedom."
 
 
@@ -435,7 +448,7 @@ def test_most_have_one_seed_and_others_are_compared_still(tmp_path):
 def test_noise_is_not_concluded(tmp_path):
     shown, _ = concluded({"none": {0: 0.4, 1: 0.6}, "mixed": {0: 0.65, 1: 0.45}}, tmp_path)
     assert "mixed has the highest mean test accuracy, 55.0 ± 43.0 %. It does not differ significantly from none." in shown
-    assert "No significant difference from none: mixed" in shown
+    assert "No significant difference from none, in points: mixed" in shown
 
 
 def test_one_seed_has_no_interval(tmp_path, no_patterns):

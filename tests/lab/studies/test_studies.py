@@ -1,7 +1,6 @@
 """Studies: what they consist of; each of their runs can be made alone, and is recorded once."""
 
 import contextlib
-import inspect
 import json
 import re
 import shutil
@@ -11,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from ropewalk.cli import main
+from ropewalk.lab import probes
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.model_building import build_model, compute_max_span
-from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.record import load_records, load_run, pack_bits, unpack_bits, write_records
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.run import PartRequest, make_study_record
-from ropewalk.lab.studies.study import StudyPart, load_study_records
-from ropewalk.lab.verbs import run_compare_command, run_train_command
+from ropewalk.lab.studies.study import StudyPart
 from tests.support.patch_everywhere import patch_everywhere
 
 STUDY = ALL_STUDIES["equivariance"]
@@ -33,16 +31,21 @@ NEEDED = {"none", "learned-ape", "axial", "learned-axial", "uniform", "mixed", "
 
 
 def run(folder, *words):
-    """The code of `ropewalk compare --study equivariance` with small settings."""
+    """The exit code of `ropewalk study equivariance` with small settings."""
     place = ["--runs", str(folder / "runs"), "--out", str(folder / "out")]
     small = [each for each in SMALL.split() if each.partition("=")[0] not in "".join(words)]
     given = words if "--set" in words else (*words, "--set")
-    return main(["compare", "--study", "equivariance", *given, *small, *place])
+    return main(["study", "equivariance", *given, *small, *place])
 
 
-def test_help_names_every_study_and_every_recipe():
-    assert all(re.search(rf"\b{name}[, ]", inspect.getdoc(run_compare_command)) for name in ALL_STUDIES)
-    assert all(re.search(rf"\b{name}[,.]", inspect.getdoc(run_train_command)) for name in RECIPES)
+def test_studies_are_listed_with_their_questions_and_parts(capsys):
+    assert main(["study"]) == 0
+    out = capsys.readouterr().out
+    for study in ALL_STUDIES.values():
+        assert f"{study.name}: {study.question}" in out
+        for name, part in study.parts.items():
+            runs = len(part.encodings) * len(part.seeds)
+            assert re.search(rf"^  {name} +{runs} runs? +{re.escape(part.about)}$", out, re.MULTILINE), name
 
 
 def test_parts_have_what_they_say():
@@ -53,7 +56,7 @@ def test_parts_have_what_they_say():
     main_part = STUDY.parts["main"]
     assert NEEDED | {"spherical-symmetric", "liere-8", "comrope-ld-8"} <= set(main_part.encodings)
     assert len(main_part.seeds) == 3
-    assert STUDY.config("main", {}).epochs >= 100
+    assert STUDY.config("main").epochs >= 100
     labels = [parse_encoding(said).label for said in STUDY.encodings.values()]
     assert len(set(labels)) == len(labels)
 
@@ -68,7 +71,7 @@ def test_recipes_are_tried_on_learned_ape_alone():
 @pytest.mark.parametrize("name", STUDY.encodings)
 def test_all_that_turn_have_one_span(name):
     said = parse_encoding(STUDY.encodings[name])
-    config = replace(STUDY.config("main", {}), encoding=said.encoding, options=said.options, depth=2)
+    config = replace(STUDY.config("main"), encoding=said.encoding, options=said.options, depth=2)
     assert STUDY.find_name(config) == name
     encoding = build_model(config, size=(32, 32), channels=3, classes=100).encoding
     parts = encoding._parts() if said.encoding == "chain" else [encoding]
@@ -167,7 +170,7 @@ def test_a_run_that_cannot_be_probed_has_no_record(tmp_path, monkeypatch, capsys
     def broken(run, names, **options):
         raise RuntimeError("no images today")
 
-    monkeypatch.setattr("ropewalk.lab.probes.probe_run", broken)
+    patch_everywhere(monkeypatch, probes, "probe_run", broken)
     assert run(tmp_path, "--part", "screening", "--only", "none") == 1
     assert "could not be probed, and has no record: no images today" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "out" / "screening.jsonl").exists()
@@ -180,7 +183,7 @@ def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
     path.unlink()
     (folder,) = (each.parent for each in (tmp_path / "runs").glob("*/result.json"))
     other = RunFolder.at(folder)
-    other.claim()
+    other.lock_folder()
     assert run(tmp_path, *words) == 1
     assert not path.exists()
     other.release()
@@ -194,7 +197,10 @@ def test_a_run_that_another_process_probes_is_passed_over(tmp_path):
         (["--part", "mani"], "Did you mean 'main'?"),
         (["--part", "main", "--only", "sphericle"], "Did you mean 'spherical'?"),
         (["--part", "main", "--seed", "-1"], "seeds must be 0 or more, got -1"),
-        (["mixed"], "a study has its encodings: choose among them by --only, got mixed"),
+        (["--part", "main", "--set", "epoch=3"], "Did you mean 'epochs'?"),
+        (["--part", "main", "--set", "seed=3"], "seed is not a setting"),
+        (["--part", "half", "--only", "sincos"], "nothing to run: of sincos, half of equivariance has none"),
+        (["--part", "half", "main", "--only", "sincos"], "nothing to run: of sincos, half, main of equivariance has none"),
     ],
 )
 def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
@@ -203,16 +209,38 @@ def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
     assert not (tmp_path / "runs").exists()
 
 
-def test_compare_needs_encodings_or_a_study(capsys):
-    for words in ([], ["mixed", "--only", "mixed"]):
-        assert main(["compare", *words]) != 0
-        assert "compare needs the names of encodings, or --study" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["compare"], "compare needs encodings"),
+        (["compare", "--study", "equivariance"], "`ropewalk study NAME`"),
+        (["compare", "--study=equivariance", "--recipe", "nosuch"], "`ropewalk study NAME`"),
+        (["study", "equivarience"], "Did you mean 'equivariance'?"),
+        (["study", "--part", "main"], "to run one, give its name before --part"),
+        (["study", "--out", "a", "--together", "2"], "to run one, give its name before --out, --together"),
+    ],
+)
+def test_studies_are_run_by_name(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert reason in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
-def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path):
+@pytest.mark.parametrize(
+    "words", ["--recipe nosuch", "--model timm:x", "--baseline none", "--seeds 2", "--no-report", "mixed"]
+)
+def test_a_study_takes_no_options_of_compare(words):
+    with pytest.raises(SystemExit) as stopped:
+        main(["study", "equivariance", "--part", "half", *words.split()])
+    assert stopped.value.code == 2
+
+
+def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path, capsys):
     assert "sincos" not in STUDY.parts["half"].encodings
-    assert run(tmp_path, "--part", "half", "--only", "sincos") == 0
-    assert not (tmp_path / "out").exists()
+    assert run(tmp_path, "--part", "half", "screening", "--only", "sincos") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["screening.jsonl"]
+    assert STUDY.parts["half"].about not in capsys.readouterr().out
 
 
 def test_names_are_found_again():
@@ -236,7 +264,7 @@ def going_on(monkeypatch):
 
 def test_runs_are_initialized_from_those_of_their_own_encoding(tmp_path, going_on):
     place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["compare", "--study", "going-on", *place]) == 0
+    assert main(["study", "going-on", *place]) == 0
     first, second = (load_records(tmp_path / "out" / f"{part}.jsonl") for part in ("first", "second"))
     scores = {record.name: record.result["test_loss"] for record in first}
     assert abs(scores["none"] - scores["axial"]) > 1e-4
@@ -245,13 +273,13 @@ def test_runs_are_initialized_from_those_of_their_own_encoding(tmp_path, going_o
         assert record.result["test_loss"] == pytest.approx(scores[record.name], abs=3e-4)
         (origin,) = record.origins
         assert (origin.name, origin.seed) == (Path(record.config.start).name, 0)
-    assert main(["compare", "--study", "going-on", *place]) == 0
+    assert main(["study", "going-on", *place]) == 0
     assert load_records(tmp_path / "out" / "second.jsonl") == second
 
 
 def test_a_part_whose_first_runs_are_not_made_is_refused(tmp_path, going_on, capsys):
     place = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["compare", "--study", "going-on", "--part", "second", *place]) == 2
+    assert main(["study", "going-on", "--part", "second", *place]) == 2
     assert "second is initialized from runs of first" in " ".join(capsys.readouterr().err.split())
 
 
@@ -278,12 +306,12 @@ FOLDERS = {"equivariance-imagenette": "equivariance"}
 def test_recorded_results_count_as_made(study):
     """A study is resumed from results/: each record there has the settings of its part, and a score."""
     folder = RESULTS / FOLDERS.get(study.name, study.name)
-    records = load_study_records(study, folder)
+    records = [record for path in folder.glob("*.jsonl") for record in load_records(path) if record.study == study.name]
     for part in study.parts:
         own = [record for record in records if record.part == part]
         assert bool(own) == ((study.name, part) not in UNFINISHED)
         path = folder / f"{part}.jsonl"
-        request = PartRequest(study, part, study.parts[part].encodings, (), {}, study.config(part, {}), path)
+        request = PartRequest(study, part, study.parts[part].encodings, (), {}, study.config(part), path)
         missing = {(name, seed) for seed in range(6) for name in request.list_missing(seed)}
         assert len(own) == len({(record.name, record.config.seed) for record in own})
         assert missing == {(name, seed) for name in request.names for seed in range(6)} - {
@@ -294,21 +322,15 @@ def test_recorded_results_count_as_made(study):
             assert (record.config.encoding, record.config.options) == (spec.encoding, spec.options)
 
 
-def test_records_of_other_studies_are_left_out():
-    found = load_study_records(ALL_STUDIES["equivariance-imagenette"], RESULTS / "equivariance")
-    assert {record.part for record in found} == {"imagenette", "imagenette-again"}
-    assert "cudnn" not in {record.part for record in load_study_records(STUDY, RESULTS / "equivariance")}
-
-
 def test_pedestrians_are_found_by_the_vits_that_learned_classes():
     study = ALL_STUDIES["pedestrians"]
-    classes, masks = (study.config(part, {}) for part in ("backbones", "masks"))
+    classes, masks = (study.config(part) for part in ("backbones", "masks"))
     assert (classes.task, masks.task) == (None, "masks")
     assert all(
         getattr(classes, name) == getattr(masks, name) for name in ("patch", "width", "depth", "heads", "pool", "span")
     )
     assert len(study.parts["masks"].seeds) == len(study.parts["backbones"].seeds) == 3
-    assert classes == ALL_STUDIES["equivariance-imagenette"].config("imagenette", {})
+    assert classes == ALL_STUDIES["equivariance-imagenette"].config("imagenette")
 
 
 def test_photographs_are_trained_as_small_images_are():
@@ -320,7 +342,7 @@ def test_photographs_are_trained_as_small_images_are():
 
 @pytest.mark.parametrize(("part", "times"), [("half", 2), ("fifth", 5)])
 def test_less_data_is_seen_as_often_again(part, times):
-    whole, fewer = (ALL_STUDIES["equivariance"].config(name, {}) for name in ("main", part))
+    whole, fewer = (ALL_STUDIES["equivariance"].config(name) for name in ("main", part))
     assert fewer.fraction == pytest.approx(1 / times)
     assert (fewer.epochs, fewer.warmup, fewer.every) == (times * whole.epochs, times * whole.warmup, times * whole.every)
 

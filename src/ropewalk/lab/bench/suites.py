@@ -1,7 +1,4 @@
-"""Run suites, keep what was measured as it comes, and say a row in words.
-
-Benchmarks from the command line: which suites, told as they go and in tables when they are done, and where they are.
-"""
+"""Benchmark suites: run, printed row by row and in tables, and written to a file after each row."""
 
 import datetime
 import itertools
@@ -47,8 +44,15 @@ BENCH_SUITES = {
 def plan_bench_jobs(
     suites: Sequence[str], names: Collection[str] = (), modes: Collection[str] = STEP_MODES
 ) -> list[BenchJob]:
-    """The jobs of suites, restricted to names and modes."""
-    return select_bench_jobs([job for suite in suites for job in BENCH_SUITES[suite].jobs()], names, modes)
+    """The jobs of suites, restricted to names and modes. Names module:Class add encodings to the steps."""
+    return select_bench_jobs(_list_all_jobs(suites, names), names, modes)
+
+
+def _list_all_jobs(suites: Sequence[str], names: Collection[str]) -> list[BenchJob]:
+    own = list(dict.fromkeys(name.partition(",")[0] for name in names if ":" in name))
+    return [
+        job for suite in suites for job in (list_step_jobs(own) if own and suite == "steps" else BENCH_SUITES[suite].jobs())
+    ]
 
 
 def run_bench_suites(
@@ -62,7 +66,7 @@ def run_bench_suites(
 ) -> dict[str, Any]:
     """Measure, and write the document anew after each row: what was measured is not lost.
 
-    `begun` is told each job before it is measured, and `told` its row.
+    `begun` is called with each job before it is measured, and `told` with its row.
     """
     document: dict[str, Any] = {
         "machine": describe_machine(),
@@ -178,11 +182,17 @@ def _plan_checked_jobs(suites: Sequence[str], path: Path, names: Collection[str]
     for kind, asked, known in (("suite", suites, tuple(BENCH_SUITES)), ("mode", modes, STEP_MODES)):
         if unknown := [word for word in asked if word not in known]:
             raise CommandError(describe_unknown(kind, unknown, known))
-    every = plan_bench_jobs(suites)
+    if modes != STEP_MODES and "steps" not in suites:
+        raise CommandError(
+            f"modes are those of the steps: add the suite steps or leave out --modes, got {', '.join(suites)}"
+        )
+    every = _list_all_jobs(suites, names)
     if unknown := [name for name in names if not any(job.matches_names([name]) for job in every)]:
         known = tuple(dict.fromkeys(job.labels["name"].partition(",")[0] for job in every))
         raise CommandError(describe_unknown("row", unknown, known))
-    return plan_bench_jobs(suites, names, modes)
+    if not (jobs := plan_bench_jobs(suites, names, modes)):
+        raise CommandError(f"there is nothing to measure: on this machine, steps have no mode {', '.join(modes)}")
+    return jobs
 
 
 def _run_with_progress(

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from ropewalk.lab.data.base import ImageBatch
 from ropewalk.lab.patch_size import compute_grid_size
-from ropewalk.lab.probes.open_run import ImageRun, ProbeRows, average_scores, find_refusal, score_answers
+from ropewalk.lab.probes.probe import Probe, ProbeCurve, ProbeRow, ProbeRows, find_refusal
 from ropewalk.lab.tasks.classify import open_image_data
+from ropewalk.lab.tasks.trained_images import ImageRun, average_scores, score_answers
 from ropewalk.rotary import GridWaves
 
 GRID_FACTORS = (0.5, 0.7, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
@@ -102,3 +103,33 @@ def _score_modes(opened: ImageRun, size: tuple[int, ...], modes: dict[str, Image
 
 def _answer(opened: ImageRun, spacing: str, batch: ImageBatch) -> Tensor:
     return opened.logits(batch.images, resolution=spacing)
+
+
+def get_image_side(row: ProbeRow) -> float | None:
+    """The side of an image, or of a square or cube of the same size."""
+    size = row.get("size")
+    return math.prod(size) ** (1 / len(size)) if isinstance(size, list) and size else None
+
+
+RESOLUTION = Probe(
+    name="resolution",
+    summary="Accuracy on images of other sizes, for each way to position their patches.",
+    measure=probe_resolution,
+    tasks=("classify",),
+    curve=ProbeCurve(
+        title="Other resolutions",
+        caption="Validation accuracy on images of other sizes than in training, without further training. Images are "
+        "resized with antialiasing. Positions of a larger image either continue beyond those of training or are rescaled to "
+        "their range. NTK and YaRN continue and lower slow frequencies along each axis that is longer than in training; "
+        "encodings that support neither are not in these panels.",
+        x=get_image_side,
+        x_label="side of the image, pixels",
+        panel_column="mode",
+        panels=(
+            ("extrapolate", "Extrapolate: patches keep their distance"),
+            ("rescale", "Rescale: the image keeps its extent"),
+            ("ntk", "NTK: low frequencies are lowered"),
+            ("yarn", "YaRN: frequencies of few rotations are lowered"),
+        ),
+    ),
+)

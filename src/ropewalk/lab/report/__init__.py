@@ -41,6 +41,17 @@ def write_report(runs: Sequence[RunFolder | RunRecord], out: Path, *, question: 
     return _write_file(out / "report.html", render_page(chapters, styles, question=question, baseline=baseline).encode())
 
 
+def describe_findings(records: Sequence[RunRecord], baseline: str = "none") -> list[str]:
+    """The findings of the report in sentences, those of comparable runs together."""
+    groups = group_records(records)
+    tables = [build_table_rows(group.found, group.metric, baseline=baseline) for group in groups]
+    return [
+        sentence
+        for group, rows in zip(groups, tables, strict=True)
+        for sentence in write_conclusions(group, rows, baseline).findings
+    ]
+
+
 def _get_record(run: RunFolder | RunRecord) -> RunRecord:
     return load_run(run.path) if isinstance(run, RunFolder) else run
 

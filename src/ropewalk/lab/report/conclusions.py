@@ -62,11 +62,11 @@ def _describe_differences(done: Sequence[TableRow], baseline: str) -> list[str]:
     for row in compared:
         assert row.difference is not None
         (near if not exceeds_interval(row.difference) else above if row.difference.mean > 0 else below).append(row)
-    return [f"{title}: {_join_differences(part)}." for title, part in parts.items() if part]
+    return [f"{title}, in {done[0].metric.points}: {_join_differences(part)}." for title, part in parts.items() if part]
 
 
 def _join_differences(rows: Sequence[TableRow]) -> str:
-    return join_words([f"{row.label} ({format_difference(row.difference, row.metric)} {row.metric.points})" for row in rows])
+    return join_words([f"{row.label} {format_difference(row.difference, row.metric)}" for row in rows])
 
 
 def _describe_missing_pairs(done: Sequence[TableRow], baseline: str) -> list[str]:

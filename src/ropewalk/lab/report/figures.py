@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from ropewalk.lab.metrics import RunMetric
+from ropewalk.lab.probes import PROBES
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.format import format_record_error
 from ropewalk.lab.report.groups import RunGroup
@@ -29,7 +30,6 @@ from ropewalk.lab.report.panels import (
     shorten_label,
 )
 from ropewalk.lab.report.probe_figures import (
-    PROBE_CURVES,
     draw_probe_curve,
     make_attention_figure,
     make_frequencies_figure,
@@ -39,6 +39,7 @@ from ropewalk.lab.report.text_figures import make_extensions_figure, make_passke
 from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap
 from ropewalk.lab.results_table import TableRow, format_difference, format_score
 from ropewalk.lab.run_store import PREDICTIONS_FILE
+from ropewalk.lab.task_types import TaskType, find_task
 
 # Scores
 
@@ -190,11 +191,6 @@ def plot_cost_scatter(rows: Sequence[TableRow], styles: StyleMap, title: str, *,
 
 # Predictions
 
-BOXES_CAPTION = (
-    "Dashed boxes are the ground truth; orange boxes are predictions with a score of at least 0.5, printed above."
-)
-MASKS_CAPTION = "From left to right: image, ground truth, prediction. Grey pixels are ignored."
-
 
 def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
     """Show the predictions on test images that runs drew when they finished, of the first seed of each encoding."""
@@ -208,7 +204,7 @@ def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
                 unreadable.append(f"{label}: its {path.name} cannot be read ({format_record_error(seeds[seed], error)}).")
     if not panels:
         return " ".join(["No finished run has a picture of its predictions.", *unreadable])
-    about = MASKS_CAPTION if of.group.settings.get("task") == "segment" else BOXES_CAPTION
+    about = find_task(of.group.settings).picture_caption
     caption = f"The same test images for each encoding, first finished seed. {about}"
     return ReportFigure("found", "Predictions", " ".join([caption, *unreadable]), panels, [])
 
@@ -250,20 +246,22 @@ FIGURES: dict[str, Callable[[FigureSources], ReportFigure | str]] = {
 }
 """Figures with code of their own, by name. Other names are of probes, which are drawn as their curves declare."""
 
-IMAGE_FIGURES = ("accuracy", "learning", "resolution", "offset", "translation", "frequencies", "attention", "cost")
-TEXT_FIGURES = ("accuracy", "learning", "positions", "extensions", "passkey", "cost")
-DETECTION_FIGURES = ("accuracy", "learning", "predictions", "cost")
-
 
 def make_figures(of: FigureSources) -> list[ReportFigure | str]:
     """Draw all figures of a group; a string gives the reason why one is missing."""
-    return [
-        FIGURES[name](of) if name in FIGURES else draw_probe_curve(of, name, PROBE_CURVES[name])
-        for name in _list_figure_names(of.group)
-    ]
+    return [_make_figure(of, name) for name in list_figure_names(find_task(of.group.settings))]
 
 
-def _list_figure_names(group: RunGroup) -> Sequence[str]:
-    if group.settings.get("task") is not None:
-        return DETECTION_FIGURES
-    return IMAGE_FIGURES if group.settings.get("length") is None else TEXT_FIGURES
+def list_figure_names(task: TaskType) -> list[str]:
+    """The figures that a task names, and the curves of all other probes that support it."""
+    curves = [name for name, probe in PROBES.items() if probe.curve is not None and probe.supports(task.name)]
+    return list(dict.fromkeys((*task.figures, *curves)))
+
+
+def _make_figure(of: FigureSources, name: str) -> ReportFigure | str:
+    if name in FIGURES:
+        return FIGURES[name](of)
+    curve = PROBES[name].curve
+    if curve is None:
+        raise ValueError(f"The report cannot draw {name!r}; expected a name in FIGURES, or a probe with a curve")
+    return draw_probe_curve(of, name, curve)

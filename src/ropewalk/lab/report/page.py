@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ropewalk import factory
-from ropewalk.lab.config import HASHED_IF_SET_FIELDS, UNHASHED_FIELDS
+from ropewalk.lab.config import UNHASHED_FIELDS, list_setting_groups, setting_applies
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.conclusions import GroupConclusions, list_missing
 from ropewalk.lab.report.format import exceeds_interval, format_count, format_setting, join_words
@@ -26,8 +26,6 @@ from ropewalk.lab.report.reproduce import format_reproduction
 from ropewalk.lab.report.series import tabulate_single_numbers
 from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, StyleMap, format_css_variables
 from ropewalk.lab.results_table import TableCell, TableRow, make_table_cells
-from ropewalk.lab.tasks.base import UNUSED_FIELDS
-from ropewalk.lab.tasks.text import IMAGE_ONLY_FIELDS
 
 SOURCES = Path(__file__).parent
 
@@ -167,57 +165,20 @@ def list_single_numbers(group: RunGroup) -> PageTable | None:
 
 # Settings
 
-SETTING_AREAS = {
-    "Data": ("task", "data", "size", "length", "keys", "validation", "fraction"),
-    "Model": (
-        "model", "head", "patch", "width", "depth", "heads", "kv_heads", "ratio", "pool", "registers", "layer_scale",
-        "drop_path", "dropout",
-    ),
-    "Training": (
-        "start", "epochs", "batch", "optimiser", "learning_rate", "weight_decay", "warmup", "clip", "ema", "loss",
-        "smoothing", "precision", "compile", "every",
-    ),
-    "Augmentation": ("augment", "strength", "mixup", "cutmix"),
-    "Positions": ("span", "perturb", "shift", "rescale", "per_sample"),
-}  # fmt: skip
-EXTERNAL_MODEL_SETTINGS = ("width", "depth", "heads", "ratio", "pool", "registers", "layer_scale")
-"""Settings that a model of another library determines itself."""
 UNSET_MEANINGS = {"size": "that of the data", "span": "each encoding's own"}
 
 
 def list_shared_settings(settings: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """Names and values of the settings that all runs of a group share, by area."""
-    known = {name for names in SETTING_AREAS.values() for name in names}
-    areas = {**SETTING_AREAS, "Other": tuple(name for name in settings if name not in known)}
-    shown = {
-        area: [
-            _describe_setting(name, settings[name]) for name in names if name in settings and setting_applies(name, settings)
-        ]
-        for area, names in areas.items()
-    }
-    return {area: values for area, values in shown.items() if values}
+    """Names and values of the settings that runs share and that have an effect, by group."""
+    shown = {name: value for name, value in settings.items() if setting_applies(name, settings)}
+    groups = list_setting_groups().items()
+    values = {group: [_describe_setting(name, shown[name]) for name in names if name in shown] for group, names in groups}
+    return {group: described for group, described in values.items() if described}
 
 
 def _describe_setting(name: str, value: Any) -> tuple[str, str]:
-    return name.replace("_", " "), UNSET_MEANINGS[name] if value is None and name in UNSET_MEANINGS else format_setting(
-        value
-    )
-
-
-def setting_applies(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting has an effect: those of other tasks have none, nor have those that a model determines itself."""
-    if settings.get("length") is not None and name in (
-        *IMAGE_ONLY_FIELDS,
-        *SETTING_AREAS["Augmentation"],
-        "patch",
-        "validation",
-    ):
-        return False
-    if settings.get("model") is not None and name in EXTERNAL_MODEL_SETTINGS:
-        return False
-    if name in UNUSED_FIELDS.get(settings.get("task") or "", ()):
-        return False
-    return name not in HASHED_IF_SET_FIELDS or settings[name] is not None
+    unset = UNSET_MEANINGS.get(name) if value is None else None
+    return name.replace("_", " "), unset or format_setting(value)
 
 
 def list_differing_settings(groups: Sequence[RunGroup]) -> dict[str, list[str]]:

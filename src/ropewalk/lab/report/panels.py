@@ -215,4 +215,5 @@ def render_png(figure: Figure, styles: StyleMap, labels: Collection[str]) -> byt
 
 
 def _make_legend_handle(style: EncodingStyle) -> Line2D:
-    return Line2D([], [], color=style.colour, marker=style.mark, linestyle=style.dash, markersize=5)
+    look: dict[str, Any] = {"color": style.colour, "marker": style.mark, "linestyle": style.dash, "markersize": 4}
+    return Line2D([], [], **look)

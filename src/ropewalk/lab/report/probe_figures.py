@@ -39,38 +39,6 @@ from ropewalk.validation import parse_finite
 
 # Curves
 
-PROBE_CURVES = {
-    "resolution": ProbeCurve(
-        title="Other resolutions",
-        caption="Validation images are resized with antialiasing to other sizes than in training, without further "
-        "training. Positions of a larger image either continue beyond those of training or are scaled to their range; NTK "
-        "and YaRN lower the frequencies of encodings that support it.",
-        x=lambda row: row["size"][-1],
-        x_label="width of the image, pixels",
-        panel_column="mode",
-        panels=(
-            ("extrapolate", "Extrapolated positions"),
-            ("rescale", "Rescaled positions"),
-            ("ntk", "NTK: lower frequencies"),
-            ("yarn", "YaRN: low frequencies lowered"),
-        ),
-    ),
-    "offset": ProbeCurve(
-        title="Shifted positions",
-        caption="All positions of an image are shifted by one random vector; means over several draws. Relative encodings "
-        "are unaffected, unless the model has tokens without a position: a class token or registers.",
-        x="rho",
-        x_label="standard deviation of the shift, patches",
-    ),
-    "translation": ProbeCurve(
-        title="Shifted content",
-        caption="The content of images is shifted and filled with black, positions are kept; means over both directions "
-        "along each axis. Content that leaves the image is lost for every encoding.",
-        x=lambda row: round(math.hypot(*row["shift"]), 3),
-        x_label="shift, pixels",
-    ),
-}
-
 LOG_SCALE_RATIO = 16
 """Ratio of the largest x to the smallest from which on the axis is logarithmic."""
 MIN_TICK_DISTANCE = 0.07
@@ -88,8 +56,9 @@ def draw_probe_curve(of: FigureSources, name: str, curve: ProbeCurve) -> ReportF
             continue
         file = f"{name}-{value}" if curve.panels else name
         ends = "; ".join(f"{label} {_describe_ends(line, metric)}" for label, line in lines.items())
-        alt = f"{title.removesuffix(', %')}; {ylabel.removesuffix(', %')} by {curve.x_label}: {ends}"
-        options = {"xlabel": curve.x_label, "ylabel": ylabel if curve.panels else "", "metric": metric}
+        heading = f"{title}; " if curve.panels else ""
+        alt = f"{heading}{ylabel.removesuffix(', %')} by {curve.x_label}: {ends}"
+        options: dict[str, Any] = {"xlabel": curve.x_label, "ylabel": ylabel if curve.panels else "", "metric": metric}
         panels.append(of.draw_panel(file, alt, list(lines), plot_curves, lines, of.styles, title, **options))
         legend |= dict.fromkeys(lines)
         lines_drawn.append(lines)
@@ -104,7 +73,7 @@ def _make_place(curve: ProbeCurve, value: str) -> Callable[[ProbeRow], float | N
     """The x of a row, or None if it is of another panel or damaged."""
 
     def place(row: ProbeRow) -> float | None:
-        if curve.panels and row.get(curve.panel_column) != value:
+        if curve.panels and row.get(str(curve.panel_column)) != value:
             return None
         try:
             return parse_finite(curve.x(row) if callable(curve.x) else row.get(curve.x))
@@ -117,7 +86,9 @@ def _make_place(curve: ProbeCurve, value: str) -> Callable[[ProbeRow], float | N
 def _describe_ends(line: Mapping[float, Any], metric: RunMetric | None) -> str:
     """The values of a line at its first and last x."""
     ends = [next(iter(line)), next(reversed(line))] if len(line) > 1 else [*line]
-    return ", ".join(f"{format_score(line[x], metric) if metric else format(line[x].mean, '.3g')} at {x:g}" for x in ends)
+    return ", ".join(
+        f"{format_score(line[x], metric) if metric else format(line[x].mean, '.3g')} at {round(x, 2):g}" for x in ends
+    )
 
 
 def plot_curves(
@@ -156,7 +127,7 @@ def set_measured_ticks(axes: Axes, values: Sequence[float]) -> None:
     for i in range(len(values) - 2, -1, -1):
         if scaled[kept[-1]] - scaled[i] >= MIN_TICK_DISTANCE * span:
             kept.append(i)
-    axes.set_xticks(values, [f"{value:g}" if i in kept else "" for i, value in enumerate(values)])
+    axes.set_xticks(values, [f"{round(value, 2):g}" if i in kept else "" for i, value in enumerate(values)])
     axes.xaxis.set_minor_locator(NullLocator())
 
 

@@ -8,19 +8,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
+from ropewalk.lab.probes.probe import ProbeRow
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.results_table import MISSING_CELL, format_score
 from ropewalk.lab.statistics import MeanEstimate, estimate_means
 from ropewalk.validation import parse_finite
 
-ProbeEntry = Mapping[str, Any]
 EstimateLines = dict[str, dict[Any, MeanEstimate]]
 """By label, then by x value."""
 
 
 def collect_lines(
-    group: RunGroup, probe: str, place: Callable[[ProbeEntry], Hashable | None], what: str = "accuracy"
+    group: RunGroup, probe: str, place: Callable[[ProbeRow], Hashable | None], what: str = "accuracy"
 ) -> EstimateLines:
     """Means of one column of a probe at each x value. Several rows of a run at one x value count as their mean."""
     at: dict[Any, dict[str, list[float]]] = {}
@@ -36,7 +36,7 @@ def collect_lines(
 
 
 def _average_by_position(
-    entries: Sequence[ProbeEntry], place: Callable[[ProbeEntry], Hashable | None], what: str
+    entries: Sequence[ProbeRow], place: Callable[[ProbeRow], Hashable | None], what: str
 ) -> dict[Any, float]:
     at: dict[Any, list[float]] = {}
     for entry in entries:

@@ -19,7 +19,7 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, RunBusyError, translate_value_errors
 from ropewalk.lab.metrics import select_metric
-from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes import list_probe_names
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
 from ropewalk.lab.results_table import build_table_rows, format_text_table, sort_table_rows
@@ -72,7 +72,7 @@ def run_study_part(request: PartRequest, runs: Path, console: Console) -> None:
 
     def record_once(run: RunFolder) -> None:
         with contextlib.suppress(RunBusyError):  # another process is working on it
-            run.claim()
+            run.lock_folder()
             try:
                 _probe_and_record(request, run, console)
             finally:
@@ -108,7 +108,7 @@ def _probe_and_record(request: PartRequest, run: RunFolder, console: Console) ->
     if request.study.find_name(run.config) not in request.list_missing(run.config.seed):
         return
     if request.study.parts[request.part].probed:
-        probed = probe_all_runs([run], list(IMAGE_PROBES), Console(quiet=True))  # training shows a bar already
+        probed = probe_all_runs([run], list_probe_names(run), Console(quiet=True))  # training shows a bar already
         if probed.errors:
             reason = collapse_whitespace(probed.errors[0])
             console.print(f"{run.path.name} could not be probed, and has no record: {reason}")
