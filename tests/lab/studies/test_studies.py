@@ -238,7 +238,7 @@ def test_a_study_takes_no_options_of_compare(words):
 def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path, capsys):
     assert "sincos" not in STUDY.parts["half"].encodings
     assert run(tmp_path, "--part", "half", "screening", "--only", "sincos") == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["screening.jsonl"]
+    assert [path.name for path in (tmp_path / "out").glob("*.jsonl")] == ["screening.jsonl"]
     assert STUDY.parts["half"].about not in capsys.readouterr().out
 
 
