@@ -1,4 +1,4 @@
-"""A ViT of timm's, trained with its absolute table, goes on with a rotation beside it: what it keeps and what it gains.
+"""Fine-tune a timm ViT, trained with its absolute table, with a rotation added: what it keeps and what it gains.
 
 python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
 python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning-cpu.json --epochs 20 8 \
@@ -6,7 +6,7 @@ python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out resu
 
 First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE and LieRE
 that start at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as the papers count
-them, generators would have to grow eight times as far to turn as much. It goes on where it was stopped; seeds can be
+them, generators would have to grow eight times as far to turn as much. An interrupted run resumes; seeds can be
 trained side by side by calls of their own, and a last call for all of them writes the file.
 """
 
@@ -64,7 +64,7 @@ def at_start(config: Config) -> float:
         run, accelerator = RunFolder(Path(folder), plain), Accelerator(mixed_precision=precision)
         trainer = Trainer(plain, run, accelerator, lambda record: None)
         initialize_from_run(trainer.plain, RunFolder.at(config.start_path or Path()))
-        return trainer.scores("validation")["accuracy"]
+        return trainer.compute_scores("validation")["accuracy"]
 
 
 def document(runs: list[RunFolder]) -> str:
@@ -91,7 +91,7 @@ def main(
         runs: Where runs are kept.
         out: The file.
         seeds: Those to train.
-        epochs: Of the ViT alone, and of each that goes on from it.
+        epochs: Of the ViT alone, and of each run that is initialized from it.
         set: Settings that replace those of the recipe, as key=value.
     """
     own = {"data": data, "epochs": epochs[0], **parse_options(set)}

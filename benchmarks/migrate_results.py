@@ -109,7 +109,7 @@ def find_study(line: Line) -> StudySettings:
         if "study" in line:
             check_choice("study", line["study"], ALL_STUDIES)
         raise ValueError(f"no study has an encoding {line['name']!r}")
-    return min(choices, key=lambda each: len(_list_differences(each.study.config(each.part, {}), line)))
+    return min(choices, key=lambda each: len(_list_differences(each.study.config(each.part), line)))
 
 
 def _list_differences(config: Config, line: Line) -> list[str]:
@@ -131,7 +131,7 @@ def _list_settings(line: Line) -> Iterator[tuple[str, Any]]:
 
 def _restore_config(found: StudySettings, line: Line) -> tuple[Config, tuple[Config, ...]]:
     """The settings of a run, and those of the run that it was initialised from."""
-    study, base = found.study, found.study.config(found.part, {})
+    study, base = found.study, found.study.config(found.part)
     settings = dict(_list_settings(line))
     if line.get("data", Path(base.data).name) != Path(base.data).name:
         settings["data"] = line["data"]

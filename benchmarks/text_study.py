@@ -3,7 +3,7 @@ fine-tuning on windows of 2,048, all probed far beyond these lengths, and a page
 
 python benchmarks/text_study.py --data data/books --runs runs --out out/text --seeds 2
 
-It goes on where it was stopped. For each seed there are nine runs of three epochs and eight short ones. All that was found,
+An interrupted study resumes. For each seed there are nine runs of three epochs and eight short ones. All that was found,
 without the weights, is in study.json.
 """
 

@@ -4,10 +4,10 @@
     {{ include("README.md", "Install") }}                a section of a file in the repository's root
     {{ figure("decay", "alternative text", draw, x) }}   a figure: draw(look, x) in both themes, saved beside the page
 
-Names are those of `make_namespace`. A block that begins with ```python hidden is run and not shown. On pages of docs/theory
-all blocks are run, in order and in one namespace, and what they print is shown below them; a failing assertion fails the
-build. There a section that states a theorem ends with **Exact.**, **Conditional.** or **Overstated.** and what was found,
-from which `list_verdicts` makes the table of the index.
+Names are those of `make_namespace`. Blocks that begin with ```python hidden are run and not shown, those that begin with
+```python folded are run and shown when a reader opens them. On pages of docs/theory all blocks are run, in order and in
+one namespace, and what they print is shown below them; a failing assertion fails the build. There a section that states a
+theorem ends with **Exact.**, **Conditional.** or **Overstated.** and what was found: `list_verdicts` collects these.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ import library_tables
 import plots
 import recipe_tables
 import study_tables
-from markdown_text import format_table
+from markdown_text import format_percent, format_table
 from ropewalk.encodings import REGISTRY
 
 HERE = Path(__file__).parent
@@ -34,7 +34,8 @@ ROOT = HERE.parent
 ROOT_PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "adding.md", "CHANGELOG.md": "changelog.md", "LOG.md": "log.md"}
 MODULES = (benchmark_tables, context_tables, encoding_pages, extension_tables, library_tables, recipe_tables)
 
-BLOCK = re.compile(r"^```python( hidden)?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python( hidden| folded)?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+FOLDED = "<details markdown><summary>Code</summary>\n\n{}\n</details>\n"
 EXPRESSION = re.compile(r"\{\{ (.+?) \}\}", re.DOTALL)
 VERDICT = re.compile(r"^\*\*(Exact|Conditional|Overstated)\.\*\* (.+?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -51,9 +52,11 @@ def write_page(source: Path, target: Path) -> None:
 def make_namespace(target: Path) -> dict[str, Any]:
     """What expressions of a page can use."""
     return {
+        "__name__": target.stem,
         "include": include_section,
         "figure": partial(plots.save_page_figure, target),
         "format_table": format_table,
+        "format_percent": format_percent,
         "list_verdicts": partial(list_verdicts, target.parent),
         **{module.__name__: module for module in MODULES},
         **{name: draw for name, draw in vars(plots).items() if name.startswith("draw_")},
@@ -61,14 +64,18 @@ def make_namespace(target: Path) -> dict[str, Any]:
 
 
 def render_page(text: str, namespace: dict[str, Any], *, name: str, run: bool = False) -> str:
-    """Evaluate expressions and, with `run`, all blocks of Python; expressions see what the blocks above them set."""
+    """Evaluate expressions and, with `run`, all blocks of Python.
+
+    Expressions see what the blocks above them set; those above the first block see what all blocks set.
+    """
     first, *pieces = BLOCK.split(text)
-    rendered = fill_expressions(first, namespace, name)
-    for hidden, code, words in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-        output = _run_code(code, namespace, name) if hidden or run else ""
-        rendered += "" if hidden else f"```python\n{code}```\n{output}"
+    rendered = ""
+    for kind, code, words in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        output = _run_code(code, namespace, name) if kind or run else ""
+        shown = f"```python\n{code}```\n{output}"
+        rendered += {None: shown, " folded": FOLDED.format(shown), " hidden": ""}[kind]
         rendered += fill_expressions(words, namespace, name)
-    return rendered
+    return fill_expressions(first, namespace, name) + rendered
 
 
 def fill_expressions(text: str, namespace: dict[str, Any], name: str) -> str:

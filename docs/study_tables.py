@@ -1,11 +1,14 @@
 """What a page of docs/studies can use: runs, values, columns and tables of a study, from the records in results/NAME.
 
-    {{ progress() }}                                      runs made, by part
-    {{ claims() }}                                        each claim with its verdict
-    {{ compare(runs("main"), {"accuracy": level()}) }}    the encodings of a part, the best first
+    {{ progress() }}                         runs made, by part
+    {{ claims() }}                           each claim with its verdict
+    {{ means(runs("main")) }}                the lab's table of results, the best encoding first
+    {{ means(runs("main"), {"64 px": average(size_accuracy(64))}) }}     the same with another column
+    {{ compare(runs("main"), {"accuracy": level()}) }}                   a table of these columns alone
 
 A value is a function of a record, as in claims. A column is made from the runs of a table and gives a cell for each name.
-Where records are missing, cells are empty, and a table without runs is a note.
+Where records are missing, cells are empty, and a table without runs is a note. Public names of this module and of
+`study_figures` are available on the page, with `study` and those of `make_study_namespace`.
 """
 
 import functools
@@ -25,8 +28,10 @@ from ropewalk.lab.studies.unfolded import restore_line_runs
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
+from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.report import write_report
+from ropewalk.lab.results_table import TableColumn, build_table_rows, format_markdown_table
 from ropewalk.lab.statistics import MeanEstimate, estimate_contrast, estimate_differences, estimate_means
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
@@ -62,20 +67,15 @@ def make_study_namespace(name: str, target: Path) -> dict[str, Any]:
         return save_page_figure(target, key, alt, draw, some, *args, **options) if some else NOT_RUN
 
     return {
-        **COLUMNS,
-        **VALUES,
-        **{name: draw for name, draw in vars(study_figures).items() if name.startswith("draw_")},
+        **{key: each for key, each in {**globals(), **vars(study_figures)}.items() if key[0].islower()},
+        "size_accuracy": make_size_accuracy,
+        "offset_loss": make_offset_loss,
+        "frequency_drop": measure_frequency_drop,
         "study": study,
         "runs": partial(select_runs, records),
-        "exclude": exclude_names,
-        "rank": rank_names,
-        "compare": compare,
-        "compare_pairs": compare_pairs,
-        "compare_groups": compare_groups,
-        "rename_by_part": rename_by_part,
         "progress": lambda *names, **options: list_progress([ALL_STUDIES[n] for n in names or [name]], records, **options),
         "claims": lambda of=name, **options: list_claims(ALL_STUDIES[of].claims, records, **options),
-        "report": partial(write_page_report, study, target),
+        "report": partial(write_page_report, study, records, target),
         "figure": figure,
     }
 
@@ -136,18 +136,12 @@ def translation_loss(by: int) -> ClaimValue:
     return measure
 
 
-def shuffled_accuracy(record: RunRecord) -> float | None:
-    """Accuracy on images whose patches are permuted, in points."""
-    rows = record.probes.get("shuffle", [])
-    return 100 * rows[0]["accuracy"] if rows else None
-
-
-def equivariance_error(axis: str) -> ClaimValue:
-    """The expected change of scores when all tokens move by one patch along an axis, the mean over layers."""
+def probe_mean(probe: str, key: str, **where: object) -> ClaimValue:
+    """The mean of one entry over the rows of a probe that have these other entries."""
 
     def measure(record: RunRecord) -> float | None:
-        rows = [row["expected"] for row in record.probes.get("equivariance", []) if row.get("axis") == axis]
-        return math.fsum(rows) / len(rows) if rows else None
+        rows = [row for row in record.probes.get(probe, []) if where.items() <= row.items()]
+        return math.fsum(row[key] for row in rows) / len(rows) if rows else None
 
     return measure
 
@@ -170,24 +164,6 @@ def epochs_to_share(share: float) -> ClaimValue:
 
 def _find_arrival(curve: Sequence[float], level: float) -> float | None:
     return next((100 * (i + 1) / len(curve) for i, each in enumerate(curve) if each >= level), None)
-
-
-VALUES: dict[str, Any] = {
-    "size_accuracy": make_size_accuracy,
-    "offset_loss": make_offset_loss,
-    "frequency_drop": measure_frequency_drop,
-    **{
-        each.__name__: each
-        for each in (
-            result_metric,
-            translation_loss,
-            shuffled_accuracy,
-            equivariance_error,
-            largest_frequency,
-            epochs_to_share,
-        )
-    },
-}
 
 
 # Columns
@@ -255,16 +231,6 @@ def given(cells: Mapping[str, object]) -> Column:
     return lambda _: lambda name: str(cells.get(name, ""))
 
 
-def parameters() -> Column:
-    """Learned parameters of the encoding."""
-
-    def make(records: Records) -> Callable[[str], str]:
-        found = {record.name: (record.result or {}).get("encoding_parameters") for record in records}
-        return lambda name: "" if found.get(name) is None else f"{found[name]:,}"
-
-    return make
-
-
 def reached(metric: str, baseline: str, share: float) -> Column:
     """Per cent of validations until a metric has this share of the baseline's mean last value; if not in all runs, in how
     many."""
@@ -302,12 +268,23 @@ def _collect_arrivals(records: Records, metric: str, baseline: str, share: float
     return collect_values(records, lambda record: _find_arrival(record.list_metric(metric), wanted))
 
 
-COLUMNS: dict[str, Any] = {
-    each.__name__: each for each in (level, average, each_seed, above, paired, elsewhere, given, parameters, reached, sooner)
-}
-
-
 # Tables
+
+
+def means(records: Records, columns: Mapping[str, Column] | None = None, *, baseline: str | None = "learned-ape") -> str:
+    """The lab's table of test accuracies, differences to a baseline with simultaneous intervals, and parameters."""
+    found: dict[str, dict[int, RunRecord]] = {f"`{name}`": {} for name in rank_names(records)}
+    for record in records:
+        found[f"`{record.name}`"][record.config.seed] = record
+    if not found:
+        return NOT_RUN
+    cells = {head: column(records) for head, column in (columns or {}).items()}
+    more = [
+        TableColumn(compute=lambda row, cell=cell: cell(row.label.strip("`")) or None, title=head)
+        for head, cell in cells.items()
+    ]
+    rows = build_table_rows(found, TOP1_ACCURACY, baseline=baseline and f"`{baseline}`")
+    return format_markdown_table(rows, more)
 
 
 def compare(
@@ -392,11 +369,10 @@ def format_sides(claim: StudyClaim) -> str:
     return names + f" ({parts[0]})" * (len(parts) == 1 and parts[0] != "main")
 
 
-def write_page_report(study: Study, target: Path, part: str, *, baseline: str = "learned-ape") -> str:
+def write_page_report(study: Study, records: Records, target: Path, part: str, *, baseline: str = "learned-ape") -> str:
     """Write the lab's report of a part beside the page, and return its address."""
     with tempfile.TemporaryDirectory() as scratch:
-        runs = restore_line_runs(RESULTS / study.name / f"{part}.jsonl", Path(scratch) / "runs")
-        made = write_report(runs, Path(scratch) / "out", question=study.question, baseline=baseline)
+        made = write_report(select_runs(records, part), Path(scratch), question=study.question, baseline=baseline)
         shutil.copy(made, target.with_name(f"{study.name}-report.html"))
     return f"{study.name}-report.html"
 

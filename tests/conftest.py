@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from tests.support import kernel_reference, random_tensors
+from tests.support import exhaustive, kernel_reference, random_tensors
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
@@ -15,6 +15,17 @@ torch.set_num_threads(1)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    options = parser.getgroup("exhaustive tests")
+    options.addoption("--all", dest="whole", action="store_true", help="run exhaustive tests too")
+    options.addoption("--group", help=f"run the exhaustive tests of one group alone: {', '.join(exhaustive.GROUPS)}")
+    options.addoption("--record", action="store_true", help="write results/test-all.json if all tests pass")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(exhaustive.ExhaustivePlugin(config))
 
 
 @pytest.fixture(autouse=True)

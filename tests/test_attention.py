@@ -385,6 +385,7 @@ def test_flex_attention_is_a_softmax(method, situation):
     torch.testing.assert_close(mine, softmax_by_hand(method, encoding, situation, q, k, v, options["mask"]), **DOUBLE)
 
 
+@pytest.mark.exhaustive("programs", kept=lambda method, situation: method == "t5-bias")
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("method", "situation"),

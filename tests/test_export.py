@@ -113,6 +113,7 @@ def test_every_kind_is_run_by_onnxruntime():
     assert made == {rw.Code, rw.Offset, rw.Rotation, rw.Sphere, rw.Turn, rw.Bias, rw.ContentBias, rw.Chain}
 
 
+@pytest.mark.exhaustive("programs", kept=lambda name: name != "string-cayley")  # kept as a text
 @pytest.mark.parametrize("name", IMAGES)
 def test_images(name):
     model = vit(name, options=IMAGES[name])
@@ -120,6 +121,7 @@ def test_images(name):
     assert_same_answers(model, [torch.randn(batch, 1, 12, 20) for batch in (1, 3)], elsewhere)
 
 
+@pytest.mark.exhaustive("programs", kept=lambda name: name != "liere")  # kept as an image
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name):
     shapes = ((1, 1), (2, 16), (3, 11))

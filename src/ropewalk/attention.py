@@ -42,7 +42,7 @@ def attend(
             no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
             Among 128 tokens or fewer of 16 bits, 64 without gradients, with 256 heads of all samples or more, of 64
             channels or fewer, and with nothing else asked for, "auto" on CUDA, compiled, takes a kernel of ropewalk,
-            whichever PyTorch was told to use; it is not differentiable twice. "sdpa" leaves the choice to PyTorch.
+            whichever PyTorch was set to use; it is not differentiable twice. "sdpa" leaves the choice to PyTorch.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.

@@ -24,7 +24,7 @@ def benchmark():
 
 def make_line(study="equivariance", part="main", name="liere-8", seed=1, *, changes=None):
     """A line as earlier versions wrote it. Changed fields that are None are left out."""
-    config = ALL_STUDIES[study].run_config(part, name, seed, {})
+    config = ALL_STUDIES[study].run_config(part, name, seed)
     settings = {key: value for key, value in config.document().items() if key not in SETTINGS and value is not None}
     count = len(config.validation_epochs) + 1
     line = {
@@ -75,7 +75,7 @@ def test_a_line_is_a_record(benchmark, tmp_path):
     line = make_line()
     (record,) = migrate(benchmark, tmp_path, line)
     study = ALL_STUDIES["equivariance"]
-    assert record.config == study.run_config("main", "liere-8", 1, {})
+    assert record.config == study.run_config("main", "liere-8", 1)
     assert (record.study, record.part, record.name) == ("equivariance", "main", "liere-8")
     assert record.encoding == line["encoding"]
     assert record.result == {
@@ -133,7 +133,7 @@ def test_a_file_that_would_lose_a_number_is_left_as_it_is(benchmark, tmp_path, m
 def test_detectors_are_initialized_from_their_classifiers(benchmark, tmp_path):
     (record,) = migrate(benchmark, tmp_path, make_detector())
     (origin,) = record.origins
-    assert origin == ALL_STUDIES["pedestrians"].run_config("backbones", "axial", 1, {})
+    assert origin == ALL_STUDIES["pedestrians"].run_config("backbones", "axial", 1)
     assert record.config.start == f"runs/{origin.name}"
     assert [row["step"] for row in record.metrics] == [43 * epoch for epoch in range(3, 61, 3)]
     assert record.list_metric("validation_box_ap") == [i / 100 for i in range(20)]
@@ -156,7 +156,7 @@ def test_lines_of_other_parts_keep_their_part(benchmark, tmp_path):
     line = make_line(changes={"study": None, "part": "cudnn"})
     (record,) = migrate(benchmark, tmp_path, line)
     assert (record.study, record.part) == ("equivariance", "cudnn")
-    assert record.config == ALL_STUDIES["equivariance"].run_config("main", "liere-8", 1, {})
+    assert record.config == ALL_STUDIES["equivariance"].run_config("main", "liere-8", 1)
 
 
 @pytest.mark.parametrize(("data", "path"), [("scans.npz", "scans.npz"), ("imagenette160", "data/imagenette160")])

@@ -2,14 +2,14 @@
 
 import re
 
-import pytest
-import torch
-
 import equivariance
 import equivariance_figures
 import equivariance_layers
 import equivariance_relative
+import pytest
 import studied
+import torch
+
 import study_figures
 from ropewalk.lab.model_building import build_model
 from ropewalk.lab.record import load_records

@@ -9,7 +9,7 @@ from pathlib import Path
 import mypy.api
 import pytest
 
-import gallery
+import encoding_pages
 import ropewalk as rw
 from ropewalk import cli
 from ropewalk.encodings import REGISTRY
@@ -135,7 +135,7 @@ def test_the_page_on_runs_knows_every_file():
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_code_of_an_encoding_s_page_makes_it(name):
-    made = run(name, gallery.page(REGISTRY[name], {}))
+    made = run(name, encoding_pages.format_encoding_page(REGISTRY[name], {}))
     assert type(made["encoding"]) is REGISTRY[name]
     assert "out" in made or "x" in made
 

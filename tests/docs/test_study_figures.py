@@ -3,16 +3,16 @@
 import itertools
 import re
 
-import pytest
-from matplotlib.colors import to_rgb
-
 import equivariance_figures
 import pedestrians
 import pedestrians_figures
+import pytest
 import studied
-import study_figures
 import volumes
 import volumes_figures
+from matplotlib.colors import to_rgb
+
+import study_figures
 from ropewalk.lab.figures.theme import FIGURE_THEMES
 
 SIDES = (30, 9, 15)

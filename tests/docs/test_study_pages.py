@@ -1,10 +1,10 @@
 """The tables of the studies of volumes and pedestrians, from runs that are made up."""
 
-import pytest
-
 import pedestrians
+import pytest
 import studied
 import volumes
+
 from ropewalk.lab.statistics import estimate_differences
 from ropewalk.lab.studies.claims import get_test_accuracy
 from tests.support.markdown_tables import cells

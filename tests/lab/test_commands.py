@@ -28,7 +28,7 @@ from ropewalk.lab.inspect.theory_facts import analyze_encoding
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
 from ropewalk.lab.recipes import parse_settings
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_the_folded_file_of_before(capsys, path, monkeypatch)
 
 def test_train_says_what_it_came_to_and_where(capsys, path):
     status, out, err = run(capsys, "train", NAME, "--set", *TINY)
-    accuracy = 100 * json.loads((path / "result.json").read_text())["test_accuracy"]
+    accuracy = 100 * read_json(path / "result.json")["test_accuracy"]
     assert (status, err) == (0, "")
     assert out == f"1 of 1  {NAME}, seed 0: test accuracy {accuracy:.1f} %\n{path}\n"
 
@@ -210,7 +210,7 @@ def test_train_says_what_it_came_to_and_where(capsys, path):
 def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
     for words in (["augment=crop"], ["augment="]):
         assert run(capsys, "train", "none", "--seed", "3", "--set", *TINY, *words)[0] == 0
-    found = [json.loads(path.read_text()) for path in Path("runs").glob("*/config.json")]
+    found = [read_json(path) for path in Path("runs").glob("*/config.json")]
     assert sorted(each["augment"] for each in found) == [[], ["crop"]]
     assert [(each["seed"], each["width"], each["depth"]) for each in found] == [(3, 16, 2)] * 2
 
@@ -347,13 +347,13 @@ def test_what_ends_in_the_middle_ends_in_a_line_and_goes_on(capsys, elsewhere, m
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "one_step", broken)
+        patch.setattr(Trainer, "train_step", broken)
         assert refusal(capsys, "train", "none", "--set", *TINY, code=code) == f"ropewalk: {reason}\n"
     assert run(capsys, "train", "none", "--set", *TINY)[0] == 0
 
 
 def test_an_error_of_ours_is_not_hidden(elsewhere, monkeypatch):
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: [][1])
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: [][1])
     with pytest.raises(IndexError):
         cli.main(["train", "none", "--set", *TINY])
 
@@ -421,7 +421,7 @@ def test_evaluate_probes_and_says_where(capsys, path):
     status, out, err = run(capsys, "evaluate", path, "--probes", "reached", "cost")
     where, *lines = out.splitlines()
     assert (status, err, where) == (0, "", f"{path}/probes.json")
-    rows = json.loads((path / "probes.json").read_text())
+    rows = read_json(path / "probes.json")
     assert [line.split()[0] for line in lines] == ["reached"] * len(rows["reached"]) + ["cost"] * len(rows["cost"])
     assert f"images_per_second {rows['cost'][0]['images_per_second']:.4g}" in lines[-1]
     assert f"accuracy {rows['reached'][0]['accuracy']:.4g}" in lines[0]
@@ -453,7 +453,7 @@ def test_interrupted_probing_says_that_it_goes_on(capsys, path, monkeypatch):
     set_measure(monkeypatch, lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
     words = ["evaluate", path, "--probes", "reached", "cost"]
     assert run(capsys, *words) == (130, "stopped; the same command resumes\n", "")
-    assert "reached" in json.loads((path / "probes.json").read_text())
+    assert "reached" in read_json(path / "probes.json")
 
 
 def test_a_terminal_sees_how_far_it_is(capsys, path, monkeypatch):
@@ -505,11 +505,11 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert first.startswith("1 of 2  none, seed 0: test accuracy ")
     assert second.startswith(f"2 of 2  {NAME}, seed 0: done before, test accuracy ")
     (row,) = [line.split() for line in lines if line.startswith(f"  {NAME}")]
-    rate = json.loads((path / "probes.json").read_text())["cost"][0]["images_per_second"]
+    rate = read_json(path / "probes.json")["cost"][0]["images_per_second"]
     assert row[-1] == f"{rate:,.0f}"
     assert page == Path("page/report.html").resolve().as_uri()
     assert NAME in Path("page/report.html").read_text()
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: pytest.fail("trained again"))
     set_measure(monkeypatch, lambda opened: pytest.fail("probed again"))
     assert run(capsys, *words)[0] == 0
     status, out, _ = run(capsys, "report", comparison, "--out", "again")

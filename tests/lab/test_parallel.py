@@ -131,7 +131,7 @@ def test_all_end_when_one_is_told_to(tmp_path, number):
     assert "stopped; the same command resumes" in out
     for path in found:
         run = RunFolder.at(path)
-        run.claim()  # nobody holds it any more
+        run.lock_folder()  # nobody holds it any more
         run.release()
 
 

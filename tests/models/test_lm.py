@@ -95,6 +95,7 @@ def test_every_weight_gets_its_gradient(name, options):
     assert all(weight.grad.abs().sum() > 0 for weight in lm.encoding.parameters())
 
 
+@pytest.mark.exhaustive("programs", kept=lambda name, **_: name == "rope")
 @pytest.mark.parametrize(("name", "options"), [("rope", {"learned": True}), ("t5-bias", {}), CHAIN])
 def test_it_compiles_as_one_graph_for_changing_lengths(name, options):
     lm, count = small(name, options), CompileCounterWithBackend("aot_eager")
@@ -223,6 +224,7 @@ def test_what_cannot_be_is_refused():
     assert small("comrope-ld", {"block": 4}).encoding.coordinates == "index"
 
 
+@pytest.mark.exhaustive("programs", kept=lambda name: name == "alibi")
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5-bias"])
 def test_one_graph_and_nothing_to_warn_of(name):
     lm, tokens = small(name).float(), text()

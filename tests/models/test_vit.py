@@ -300,6 +300,7 @@ def test_positions_that_do_not_fit_are_refused():
         small()(images(), torch.zeros(14, 2))
 
 
+@pytest.mark.exhaustive("programs", kept=lambda name: name == "mixed")
 @pytest.mark.parametrize("name", ["mixed", "liere", "swin-bias", "string-cayley"])
 def test_compiles_whole(name):
     torch.compiler.reset()
@@ -315,6 +316,7 @@ def test_compiles_whole(name):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which the compiler looks at
+@pytest.mark.exhaustive("programs", kept=lambda name, drop_path: name == "none" or drop_path > 0)
 @pytest.mark.parametrize(("name", "drop_path"), [("none", 0.0), ("mixed", 0.0), ("liere", 0.0), ("mixed", 0.3)])
 def test_one_block_compiles_for_all_layers(name, drop_path):
     torch.compiler.reset()

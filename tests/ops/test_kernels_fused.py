@@ -244,8 +244,10 @@ ROTARY = [
     for i, encoding in enumerate(kind.examples())
     if single(encoding(points(encoding, 2)))[0].rotary
 ]
+FIRST = [next(kind.examples()).config() for kind in REGISTRY.values()]
 
 
+@pytest.mark.exhaustive("kernels", kept=lambda encoding: encoding.config() in FIRST)
 @pytest.mark.parametrize("encoding", ROTARY)
 def test_every_rotary_encoding(kernels_everywhere, encoding):
     """Scores and gradients of all parameters through the kernels are those of float64 on a CPU."""
@@ -339,6 +341,8 @@ def projections():
 PROJECTIONS = [pytest.param(*case, id=name) for name, *case in projections()]
 
 
+# Each pair of settings is kept.
+@pytest.mark.exhaustive("kernels", kept=lambda learned, kv_heads, **_: learned == (kv_heads == 2))
 @pytest.mark.usefixtures("kernels_everywhere", "unwritten_is_nan")
 @pytest.mark.parametrize("learned", [True, False], ids=["learned", "fixed"])
 @pytest.mark.parametrize("kv_heads", [2, 4])

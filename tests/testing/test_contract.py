@@ -7,7 +7,7 @@ import pytest
 from ropewalk.code import Chain, Code
 from ropewalk.encodings import REGISTRY
 from ropewalk.factory import Chained
-from ropewalk.testing import check_compile, checks_for
+from ropewalk.testing import check_compile, check_export, checks_for
 from ropewalk.testing.case import points
 
 
@@ -18,18 +18,24 @@ def code_structure(code: Code) -> tuple:
 
 
 def contract_cases():
-    """Compile the gradients of the first example of each structure; for others, tracing the forward pass is enough."""
-    traced = set()
+    """Each check of each example. `make test` compiles the forward pass for one example of each encoding and of each code structure.
+
+    Gradients are compiled, and programs exported, for one example of each type of code; `make test-all` does so for every example.
+    """
+    structures, types = set(), set()
     for name, kind in [*REGISTRY.items(), ("chain", Chained)]:
         for i, encoding in enumerate(kind.examples()):
+            code = encoding(points(encoding, 2))
+            traced = i == 0 or code_structure(code) not in structures
+            differentiated = type(code) not in types
+            structures.add(code_structure(code))
+            types.add(type(code))
             for check in checks_for(encoding):
                 case = f"{name}-{i}-{check.__name__.removeprefix('check_')}"
-                if check is check_compile:
-                    structure = code_structure(encoding(points(encoding, 2)))
-                    if structure in traced:
-                        check = partial(check_compile, backend="eager")
-                    traced.add(structure)
-                yield pytest.param(encoding, check, id=case)
+                if check is check_compile and traced and not differentiated:
+                    yield pytest.param(encoding, partial(check_compile, backend="eager"), id=f"{case}_forward")
+                rare = check in (check_compile, check_export) and not differentiated
+                yield pytest.param(encoding, check, id=case, marks=[pytest.mark.exhaustive("programs")] if rare else [])
 
 
 @pytest.mark.parametrize(("encoding", "check"), list(contract_cases()))

@@ -6,7 +6,7 @@ Letters in the shape comments:
     D channels a head   C width of the model   P pairs   T triplets   G blocks   b block size   A axes   L layers
 
 A code is immutable and knows three moments of a forward pass: `tokens(x)` once, before the first block; `qk(q, k)` in
-every block; `scores(q, k)` in every block, with q and k as `qk` returned them. Each does nothing unless the code says so.
+every block; `scores(q, k)` in every block, with q and k as `qk` returned them. Each does nothing unless the code defines it.
 Of an encoding made with `layers=`, the code carries all layers and `code[i]` is the code of layer i.
 """
 

@@ -112,7 +112,7 @@ class RoPE(Waves):
         return started if wait else {name: self._slowed(value) for name, value in started.items()}
 
     def _slowed(self, frequency: Tensor) -> Tensor:
-        """The frequencies that the rule makes of these."""
+        """These frequencies after the extension rule."""
         if self.rule is None:
             return frequency
         width = self.head_dim // 2 * 2 if self.proportional else self.rotary_dim

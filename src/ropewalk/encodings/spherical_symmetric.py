@@ -21,7 +21,7 @@ class SphericalSymmetric(Spherical):
     relative along both, this tells what equivariance is worth. It is LieRE with blocks of 3 and fixed orthogonal
     generators, made here for that question.
 
-    Beware: nobody has published results with it. Places are told apart best near the middle of the image: a step across the
+    Beware: nobody has published results with it. It distinguishes positions best near the middle: a step across the
     line to zero turns by |sin(r/2)| / (r/2) of what a step along it does, r = ω |p|. That is 0.36 in the corners of
     [-pi, pi]² for ω = 1, and nothing at r = 2 pi, where whole circles of places are as if they stood at zero.
 

@@ -71,7 +71,7 @@ class YaRN(ByParts):
     mscale                            With mscale_all_dim, and neither of them 0: the factor is
                                       (0.1 · mscale · ln s + 1) / (0.1 · mscale_all_dim · ln s + 1).
     mscale_all_dim                    See mscale. DeepSeek's attention multiplies the scale of its logits by the square of
-                                      0.1 · mscale_all_dim · ln s + 1 besides, which is no matter of RoPE.
+                                      0.1 · mscale_all_dim · ln s + 1 besides, which RoPE has no part in.
     """
 
     rope_type = "yarn"

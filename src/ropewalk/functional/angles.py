@@ -74,7 +74,7 @@ def _each(xs: list[Tensor], angle: Tensor, gain: Tensor) -> tuple[list[Tensor], 
 
 
 class Length(torch.autograd.Function):
-    """A result y = g R x as it is; on the way back its gain g (B h n P) gets what belongs to it, dL/dg = dL/dy · y / g."""
+    """The identity of y = g R x; its backward gives the gain g (B h n P) its gradient, dL/dg = dL/dy · y / g."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, gain: Tensor, interleaved: bool, prefix: int) -> Tensor:

@@ -60,7 +60,7 @@ def _check_origin_run(config: Config, run: RunFolder) -> Mapping[str, Any]:
         if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
             told = f"{name} of {config.encoding}" if name in ("options", "span") else name
             raise ValueError(f"{told} must be that of {run.path}, whose weights it begins with: {theirs}, got {own}")
-    facts: Mapping[str, Any] = run.judged()[1]["data"]
+    facts: Mapping[str, Any] = run.load_weights()[1]["data"]
     if facts["channels"] != 3 or len(facts["size"]) != 2:
         came = f"{facts['channels']} channels of {' × '.join(map(str, facts['size']))}"
         raise ValueError(f"a ViT on images goes on from one on images of three channels, and {run.path} has {came}")
@@ -75,7 +75,7 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
     if run.result() is None:
         raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
     body, apart = select_target_module(model, run.config)
-    weights, own = run.judged()[0], find_encoding_prefix(body)
+    weights, own = run.load_weights()[0], find_encoding_prefix(body)
     kept = {name: value for name, value in body.state_dict().items() if name.startswith((own, *apart))}
     others = {name: value for name, value in weights.items() if not name.startswith((own, *apart))}
     given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}

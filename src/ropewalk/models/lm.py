@@ -110,7 +110,7 @@ class LM(nn.Module):
     ) -> Tensor:
         """Logits (B N vocabulary) of tokens (B N), which see themselves and what came before.
 
-        positions  Of the tokens, (N,) or (B, N); by default they go on from the cache, or from 0.
+        positions  Of the tokens, (N,) or (B, N); by default they continue those of the cache, or start at 0.
         cache      What was seen before; it takes these tokens in.
         mask       True where a query may look, (B, 1, N, M) or what broadcasts to it, for padding, windows and packed
                    sequences; never beyond what came before.

@@ -1,9 +1,9 @@
 """How a kernel takes the place of a reference: on CUDA, for dtypes it knows, with a backward pass of its own.
 
 An op stays composite: compilers, exporters and transforms see what it does. Where a kernel can do it, what it does is one
-opaque op, `ropewalk::NAME_fused`, and on the way back another, `ropewalk::NAME_back`, or `ropewalk::NAME_join` where q, k
-and v are views of one projection: it writes their gradients where that of the projection has them, so that nobody has to
-copy them there afterwards.
+opaque op, `ropewalk::NAME_fused`, and in the backward pass another, `ropewalk::NAME_back`, or `ropewalk::NAME_join` where
+q, k and v are views of one projection: it writes their gradients where that of the projection has them, which saves a
+copy afterwards.
 """
 
 import importlib

@@ -47,7 +47,7 @@ def check_config(encoding: Encoding) -> None:
 
 
 def check_meta(encoding: Encoding) -> None:
-    """Built on the meta device, it comes to life by `reset_parameters()`, or by loading and then rebuilding buffers."""
+    """Built on the meta device, it is materialized by `reset_parameters()`, or by loading and then rebuilding buffers."""
     p = points(encoding, 6).float()
     with torch.device("meta"):
         built = like(encoding)
@@ -112,7 +112,7 @@ def check_autocast(encoding: Encoding) -> None:
 
 
 def _answers(encoding: Encoding, p: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What its code makes of random tokens, queries and keys."""
+    """Its code applied to random tokens, queries and keys."""
     logits, code = Logits(encoding, dtype), encoding(p)
     one, generator = single(code)[-1], torch.Generator().manual_seed(6)
     q = torch.randn(2, encoding.heads, 6, encoding.head_dim, generator=generator).to(dtype)

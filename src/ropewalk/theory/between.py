@@ -19,7 +19,7 @@ def check_plain(linear: nn.Linear, where: str) -> None:
 
 
 def check_commutes(module: nn.Module, basis: Tensor, where: str) -> None:
-    """Refuse what does not commute with the basis, by what it makes of random vectors, head by head or of all together."""
+    """Refuse a module that does not commute with the basis, tested on random vectors, per head or on all heads."""
     if isinstance(module, nn.Identity):
         return
     heads, depth = basis.shape[:2]

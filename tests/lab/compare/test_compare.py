@@ -32,7 +32,7 @@ from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, format_duration
 from ropewalk.lab.results_table import make_rich_table
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder, read_json, write_json
 from ropewalk.lab.statistics import compute_t_quantile
 from ropewalk.lab.tasks import classify
 from ropewalk.lab.tasks.classify import open_image_data
@@ -108,7 +108,7 @@ def test_all_encodings_have_all_seeds_and_the_baseline_comes_first(first):
 
 
 def test_runs_differ_in_encoding_options_and_seed_alone(first):
-    documents = [json.loads((first.runs / each.name / "config.json").read_text()) for each in first.members]
+    documents = [read_json(first.runs / each.name / "config.json") for each in first.members]
     differing = {name for each in documents for name in each if each[name] != documents[0][name]}
     assert differing == {"encoding", "options", "seed"}
 
@@ -283,7 +283,7 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
     patch_everywhere(monkeypatch, train, "train_run", stopping)
     with pytest.raises(KeyboardInterrupt):
         again(tmp_path, console=console)
-    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command goes on"
+    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command resumes"
     (path,) = tmp_path.glob("comparison-*.json")
     partial = tabulate_comparison(Comparison.at(path))
     assert [row.seeds for row in partial] == [1, 0, 0]
@@ -314,10 +314,10 @@ def of_two(rank, port, runs, failing=None, late=None):
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1")
     AcceleratorState._reset_state(reset_partial_state=True)
     if rank == failing:
-        Trainer.one_step = lambda self, *batch: 1 / 0
+        Trainer.train_step = lambda self, *batch: 1 / 0
     if rank == late:
-        resume = Trainer.resume
-        Trainer.resume = lambda self: (time.sleep(1), resume(self))
+        resume = Trainer.resume_training
+        Trainer.resume_training = lambda self: (time.sleep(1), resume(self))
     with (runs / f"said{rank}").open("w") as file:
         code = compare_encodings(
             ["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)
@@ -371,7 +371,7 @@ def by_hand(comparison):
     """Accuracies by label, from the files."""
     found = {}
     for each in comparison.members:
-        result = json.loads((comparison.runs / each.name / "result.json").read_text())
+        result = read_json(comparison.runs / each.name / "result.json")
         found.setdefault(each.label, []).append(result["test_accuracy"])
     return found
 

@@ -35,7 +35,7 @@ from ropewalk.lab.probes.shifts import (
     translate_content,
 )
 from ropewalk.lab.report import write_report
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks import open_trained_run, trained_images
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import open_image_data
@@ -147,21 +147,21 @@ def test_what_is_unchanged_is_looked_at_once(copied, monkeypatch):
 
 def test_the_average_of_the_weights_is_what_is_probed(run_of):
     run = run_of("prefixed")
-    tensors = run.load()[0]
+    tensors = run.load_checkpoint()[0]
     model, data = load_image_model(run), open_image_data(run.config)
     assert not model.training
     assert data.size == (6, 10)
     assert torch.equal(model.head.weight, tensors["average/module.head.weight"])
     assert not torch.equal(model.head.weight, tensors["model/head.weight"])
     plain = load_image_model(run_of("none"))
-    assert torch.equal(plain.head.weight, run_of("none").load()[0]["model/head.weight"])
+    assert torch.equal(plain.head.weight, run_of("none").load_checkpoint()[0]["model/head.weight"])
 
 
 def test_the_test_set_is_not_read(copied, monkeypatch):
     monkeypatch.setattr(MemoryData, "_test", lambda self: pytest.fail("the test set was read"))
     found = probe_run(copied, device="cpu")
     assert set(found) == {*list_task_probes("classify"), "refused"}
-    assert found == json.loads((copied.path / "probes.json").read_text())
+    assert found == read_json(copied.path / "probes.json")
 
 
 def test_probes_follow_from_the_run_alone(copied, probed):
@@ -426,7 +426,7 @@ def test_levels_are_reached_at_the_first_validation_that_has_them(copied):
 
 
 def test_waves_are_those_of_the_checkpoint(run_of, probed):
-    trained = run_of("mixed").load()[0]["model/encoding.wave"].double()  # (L h P A), radians a patch
+    trained = run_of("mixed").load_checkpoint()[0]["model/encoding.wave"].double()  # (L h P A), radians a patch
     across = trained * torch.tensor([2.0, 4.0])
     for layer, (found, lengths) in enumerate(zip(probed("mixed")["waves"], probed("mixed")["frequencies"], strict=True)):
         assert found["layer"] == lengths["layer"] == layer
@@ -583,7 +583,7 @@ def test_interrupted_it_goes_on(copied, probed):
     with pytest.raises(KeyboardInterrupt):
         probe_run(copied, device="cpu", watch=interrupt)
     assert begun == ["resolution", "offset", "translation", "shuffle"]
-    kept = json.loads((copied.path / "probes.json").read_text())
+    kept = read_json(copied.path / "probes.json")
     assert set(kept) == {"resolution", "offset", "translation", "refused"}
     begun.clear()
     found = probe_run(copied, device="cpu", watch=begun.append)
@@ -597,7 +597,7 @@ def test_a_probe_that_fails_loses_no_other(copied, monkeypatch):
     monkeypatch.setitem(PROBES, "translation", broken)
     with pytest.raises(ZeroDivisionError):
         probe_run(copied, ["reached", "translation"], device="cpu")
-    assert set(json.loads((copied.path / "probes.json").read_text())) == {"reached", "refused"}
+    assert set(read_json(copied.path / "probes.json")) == {"reached", "refused"}
 
 
 def test_what_is_done_is_not_done_again(copied, monkeypatch):

@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.panels import shorten_label
 from ropewalk.lab.report.text_figures import plot_length_lines
 from ropewalk.lab.report.theme import assign_styles
+from ropewalk.lab.run_store import read_json
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.text import TEXT_EXTENSION_RULES, TextRun
@@ -190,7 +190,7 @@ def test_a_run_is_probed_for_what_there_is_of_text(runs):
     assert {name for name in found if name != "refused"} == set(list_task_probes("text"))
     (cost,) = found["cost"]
     assert cost["bytes_per_second"] > 0 < cost["without_encoding"]
-    assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
+    assert read_json(runs["rope"].path / "probes.json") == found
     with pytest.raises(ValueError, match=r"'resolution'.*positions"):
         probe_run(runs["rope"], ["resolution"])
 

@@ -249,6 +249,17 @@ def test_every_figure_has_words(whole):
     assert f"mixed {format_accuracy(mean)}" in plots[0]["aria-label"]
 
 
+def test_rows_legends_and_lines_carry_their_encoding(whole):
+    page, _, _ = whole
+    for label in by_hand():
+        kinds = [tag for tag, attributes in page.tags if attributes.get("data-encoding") == label]
+        assert kinds.count("tr") == 2  # results and single numbers
+        assert kinds.count("li") == 5
+        assert kinds.count("g") > 20
+        assert kinds.count("svg") == 2  # frequencies and attention
+        assert set(kinds) == {"tr", "li", "g", "svg"}
+
+
 def test_words_in_figures_are_large_enough(whole):
     _, out, _ = whole
     sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", (out / "report.html").read_text())}

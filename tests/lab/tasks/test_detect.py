@@ -90,7 +90,7 @@ def test_a_run_that_was_killed_goes_on_bit_by_bit(done, street, tmp_path):
     assert {n: v for n, v in new.result().items() if n != "seconds"} == {
         n: v for n, v in old.result().items() if n != "seconds"
     }
-    assert all(torch.equal(value, new.judged()[0][name]) for name, value in old.judged()[0].items())
+    assert all(torch.equal(value, new.load_weights()[0][name]) for name, value in old.load_weights()[0].items())
 
 
 @pytest.mark.parametrize("task", ["detect", "segment"])
@@ -142,7 +142,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkey
 def test_the_average_of_weights_is_what_is_judged(street, tmp_path):
     run = train_run(replace(settings(street), epochs=1, task="detect", ema=0.5), tmp_path)
     assert run.result()["test_loss"] > 0
-    averaged, plain = run.judged()[0], {n: v for n, v in run.load()[0].items() if n.startswith("model/")}
+    averaged, plain = run.load_weights()[0], {n: v for n, v in run.load_checkpoint()[0].items() if n.startswith("model/")}
     assert averaged.keys() == {name.removeprefix("model/") for name in plain}
     assert not torch.equal(averaged["backbone.embed.weight"], plain["model/backbone.embed.weight"])
 
@@ -265,7 +265,7 @@ def test_a_file_that_breaks_costs_no_training(done, street, tmp_path, part):
     assert {n: v for n, v in record.items() if n != "seconds"} == {
         n: v for n, v in done[1].metrics()[-1].items() if n != "seconds"
     }
-    assert "unjudged" not in run.load()[1]
+    assert "unvalidated" not in run.load_checkpoint()[1]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -334,12 +334,12 @@ def test_all_weights_but_the_head_are_taken_over_and_the_rest_is_as_drawn(classe
     model = build_detector(config, (32, 40), 1, load_origin(config))
     drawn = {name: value.clone() for name, value in model.state_dict().items()}
     initialize_from_run(model, first)
-    given = first.judged()[0]
+    given = first.load_weights()[0]
     for name, value in model.state_dict().items():
         wanted = given[name.removeprefix("backbone.")] if name.startswith("backbone.") else drawn[name]
         assert torch.equal(value, wanted)
     task = build_task(config, "cpu")
-    facts = first.judged()[1]["data"]
+    facts = first.load_weights()[1]["data"]
     images = torch.randint(0, 256, (1, 3, 4, 5), dtype=torch.uint8)
     wanted = (images.double() / 255 - torch.tensor(facts["mean"]).view(3, 1, 1)) / torch.tensor(facts["std"]).view(3, 1, 1)
     torch.testing.assert_close(task.normalize_images(images).double(), wanted)
@@ -352,7 +352,7 @@ def test_a_table_is_resized_to_the_grid(classes, street):
     model = build_detector(config, (32, 40), 1, load_origin(config))
     initialize_from_run(model, first)
     assert model.resolution == "rescale"
-    table = first.judged()[0]["encoding.table"].movedim(-1, 0)[None]
+    table = first.load_weights()[0]["encoding.table"].movedim(-1, 0)[None]
     wanted = F.interpolate(table, (4, 5), mode="bilinear", align_corners=False)[0].flatten(1).T
     got = model.encoding(model.encoding.grid(4, 5, resolution="rescale")).tokens(torch.zeros(1, 20, 24))[0]
     torch.testing.assert_close(got, wanted)
@@ -363,7 +363,7 @@ def test_a_run_goes_on_from_one_that_finds_classes_and_from_one_that_finds_boxes
     config = replace(settings(street, encoding="axial", span=6.0, start=str(first.path)), epochs=1)
     second = train_run(config, tmp_path)
     third = train_run(replace(config, start=str(second.path), size=(40, 48)), tmp_path)
-    assert load_origin(third.config) == BackboneOrigin.from_facts(third.judged()[1]["data"]) == load_origin(config)
+    assert load_origin(third.config) == BackboneOrigin.from_facts(third.load_weights()[1]["data"]) == load_origin(config)
     assert load_origin(config).size == (16, 24)
     assert probe_run(second, ["cost"])["cost"][0]["encoding_parameters"] == 0
 
@@ -414,7 +414,7 @@ def test_other_readers_of_runs_say_what_they_wanted(done):
     with pytest.raises(ValueError, match=r"classify or segment.*masks"):
         load_image_model(done[1])
     encoding, _, seed = load_run_encoding(str(done[1].path))
-    weights = done[1].judged()[0]
+    weights = done[1].load_weights()[0]
     assert seed == 0
     assert all(torch.equal(value, weights[f"backbone.encoding.{name}"]) for name, value in encoding.state_dict().items())
 
@@ -433,7 +433,7 @@ class Rank:
 
 def test_processes_share_the_images_and_their_answers_are_those_of_one(done, street, monkeypatch):
     task = build_task(replace(done[1].config), "cpu")
-    task.model.load_state_dict(done[1].judged()[0])
+    task.model.load_state_dict(done[1].load_weights()[0])
     told = []
     monkeypatch.setattr("ropewalk.lab.tasks.detect.gather_object", lambda given: told.append(given) or given)
     whole = task.scores(task.model, "test", Rank(0, 1))

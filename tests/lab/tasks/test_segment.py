@@ -312,11 +312,11 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert RunFolder(tmp_path, whole.config).load()[1]["epoch"] in (1, 2)
+    assert RunFolder(tmp_path, whole.config).load_checkpoint()[1]["epoch"] in (1, 2)
     after = train_run(whole.config, tmp_path)
     strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
     assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
-    mine, theirs = after.load()[0], whole.load()[0]
+    mine, theirs = after.load_checkpoint()[0], whole.load_checkpoint()[0]
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert after.result()["test_iou"] == whole.result()["test_iou"]
@@ -333,7 +333,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(scenes, tmp_path, monkey
 
 def test_a_run_begins_with_the_weights_of_another(scenes, whole, tmp_path):
     config = small(scenes, start=str(whole.path), learning_rate=1e-30, ema=None, epochs=1)
-    own, given = train_run(config, tmp_path).judged()[0], whole.judged()[0]
+    own, given = train_run(config, tmp_path).load_weights()[0], whole.load_weights()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
 

@@ -1,7 +1,6 @@
 """Runs on maps, seen from the command line: probes, tables, reports and pictures."""
 
 import io
-import json
 import re
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.reproduce import format_train_command
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.draw_predictions import _GRAY_LEVEL, SegmentationExample, class_colors, draw_segmentations
@@ -80,7 +79,7 @@ def test_a_report_without_a_picture_says_so(compared, tmp_path):
 
 def test_runs_were_probed_for_what_there_is(compared):
     for run in runs_of(compared):
-        found = json.loads((run.path / "probes.json").read_text())
+        found = read_json(run.path / "probes.json")
         assert {name for name, rows in found.items() if rows} == {"reached", "cost"}
         (cost,) = found["cost"]
         assert cost["images_per_second"] > 0

@@ -214,11 +214,11 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
     process.join()
     assert process.exitcode == -signal.SIGKILL
     before = RunFolder(tmp_path, whole.config)
-    assert before.load()[1]["epoch"] in (1, 2)
+    assert before.load_checkpoint()[1]["epoch"] in (1, 2)
     after = train_run(whole.config, tmp_path)
     strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
     assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
-    mine, theirs = after.load()[0], whole.load()[0]
+    mine, theirs = after.load_checkpoint()[0], whole.load_checkpoint()[0]
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert after.result()["test_bits"] == whole.result()["test_bits"]
@@ -228,10 +228,10 @@ def test_a_run_begins_with_the_weights_of_another(books, whole, tmp_path):
     rule = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": LENGTH}
     config = small(books, start=str(whole.path), length=2 * LENGTH, epochs=1, batch=8, options={"extension": rule})
     still = train_run(replace(config, learning_rate=1e-30, ema=None), tmp_path)
-    own, given = still.judged()[0], whole.judged()[0]
+    own, given = still.load_weights()[0], whole.load_weights()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
-    assert given["norm.weight"].equal(whole.load()[0]["average/module.norm.weight"])  # as it was judged
+    assert given["norm.weight"].equal(whole.load_checkpoint()[0]["average/module.norm.weight"])  # as it was judged
     tuned = train_run(config, tmp_path)
     assert tuned.result()["test_bits"] < still.result()["test_bits"]
 
@@ -300,15 +300,15 @@ def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
     """Names had the seed in their hash once."""
     older = tmp_path / "rope-seed0-0123456789"
     shutil.copytree(whole.path, older)
-    held, facts = whole.load()
+    held, facts = whole.load_checkpoint()
     said = {"format": RUN_FORMAT, "run": older.name, "facts": json.dumps(facts)}
     tensors = {name: value.contiguous() for name, value in held.items()}
     save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": _compute_checksum(tensors, said["facts"])})
-    assert RunFolder.at(older).judged()[0].keys() == whole.judged()[0].keys()
+    assert RunFolder.at(older).load_weights()[0].keys() == whole.load_weights()[0].keys()
     (tmp_path / "other").mkdir()
     shutil.copytree(older, tmp_path / "other" / "rope-seed0-9876543210")
     with pytest.raises(DamagedFileError, match="must be a checkpoint of"):
-        RunFolder.at(tmp_path / "other" / "rope-seed0-9876543210").load()
+        RunFolder.at(tmp_path / "other" / "rope-seed0-9876543210").load_checkpoint()
 
 
 # Comparisons

@@ -59,7 +59,7 @@ def test_each_is_trained_on_volumes(name, solid, tmp_path):
     assert (before.axes, before.size) == (3, GRID)
     run = train_run(config, tmp_path)
     assert np.isfinite(run.result()["test_loss"])
-    weights, _ = run.judged()
+    weights, _ = run.load_weights()
     for key, start in before.named_parameters():
         assert not torch.equal(weights[f"encoding.{key}"], start), f"{key} was not trained"
 
@@ -122,7 +122,7 @@ def test_the_study_asks_what_it_says():
 def test_all_that_turn_have_one_span(name):
     said = parse_encoding(STUDY.encodings[name])
     config = replace(STUDY.config("half", {}), encoding=said.encoding, options=said.options, depth=1)
-    assert STUDY.named(config) == name
+    assert STUDY.find_name(config) == name
     encoding = build_model(config, size=(15, 15, 15), channels=1, classes=10).encoding
     if encoding.traits.rotary:
         assert compute_max_span(encoding) == pytest.approx(6.0, rel=1e-5)

@@ -35,13 +35,13 @@ class Host:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What `rw.create` is told."""
+        """The arguments of `rw.create`."""
         shape = {"head_dim": self.head_dim, "heads": self.heads, "kv_heads": self.kv_heads, "axes": 2}
         return shape | {"layers": self.depth, "size": self.grid}
 
 
 def look_at(model: Any) -> Host:
-    """The shape of a model of timm's, or an error that says what is in the way."""
+    """The shape of a model of timm's, or an error that gives the reason."""
     family = _family(model)
     found: tuple[tuple[Any, ...], ...] = tuple(tuple(attentions(block)) for block in model.blocks)
     for block, several in enumerate(found):

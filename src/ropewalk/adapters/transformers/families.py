@@ -18,7 +18,7 @@ class Family:
     layers     The path from the model to its layers.
     attention  The attribute of a layer with its attention.
     axes       Of its positions: 1 for texts, 2 for images.
-    partial    Whether it turns a part of the channels where its config says so.
+    partial    Whether its config may ask for a rotation of a part of the channels.
     """
 
     rotary: str

@@ -21,7 +21,7 @@ from ropewalk.lab.probes.resolution import RESOLUTION
 from ropewalk.lab.probes.shifts import OFFSET, SHUFFLE, TRANSLATION
 from ropewalk.lab.probes.spectrum import EQUIVARIANCE, FREQUENCIES, WAVE_VECTORS
 from ropewalk.lab.probes.text import PASSKEY, POSITIONS
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.task_types import find_task
 from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.base import TrainedRun
@@ -37,7 +37,7 @@ PROBES: dict[str, Probe] = {
 }  # fmt: skip
 """The probes by name."""
 
-REFUSED_KEY, REPROBE_HINT = "refused", "delete it to probe again"
+PROBES_FILE, REFUSED_KEY, REPROBE_HINT = "probes.json", "refused", "delete it to probe again"
 
 
 def list_task_probes(task: str) -> tuple[str, ...]:
@@ -95,11 +95,9 @@ def _check_probe_name(name: str, run: RunFolder) -> None:
 
 def load_probes(run: RunFolder) -> dict[str, list[ProbeRow]]:
     """The rows of all finished probes by name; empty if the run has no probes.json."""
-    path = run.path / "probes.json"
-    if not path.exists():
-        return {}
+    path = run.path / PROBES_FILE
     try:
-        found: dict[str, list[ProbeRow]] = read_json(path)
+        found: dict[str, list[ProbeRow]] = run.read_document(PROBES_FILE) or {}
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; {REPROBE_HINT}") from error
     if not all(isinstance(rows, list) and all(isinstance(row, dict) for row in rows) for rows in found.values()):
@@ -116,7 +114,7 @@ def save_probe(run: RunFolder, name: str, rows: list[ProbeRow]) -> dict[str, lis
     refused = [{"probe": name, **row} for row in rows if "why" in row]
     stored[name] = [row for row in rows if "why" not in row]
     stored[REFUSED_KEY] = [row for row in stored.pop(REFUSED_KEY, []) if row.get("probe") != name] + refused
-    write_json(run.path / "probes.json", stored)
+    run.write_document(PROBES_FILE, stored)
     return stored
 
 

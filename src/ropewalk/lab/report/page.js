@@ -22,6 +22,7 @@
     for (const each of marked) {
       each.classList.toggle("lit", each.dataset.encoding === encoding);
       each.classList.toggle("dimmed", encoding !== null && each.dataset.encoding !== encoding);
+      if (each.dataset.encoding === encoding && each.tagName === "g") each.parentNode.append(each); // in front of the others
     }
   };
   const pin = (encoding) => {

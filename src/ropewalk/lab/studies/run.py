@@ -72,7 +72,7 @@ def run_study_part(request: PartRequest, runs: Path, console: Console) -> None:
 
     def record_once(run: RunFolder) -> None:
         with contextlib.suppress(RunBusyError):  # another process is working on it
-            run.claim()
+            run.lock_folder()
             try:
                 _probe_and_record(request, run, console)
             finally:

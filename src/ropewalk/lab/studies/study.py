@@ -7,15 +7,16 @@ it was stopped, and any of its runs can be made alone.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import EncodingSpec, get_encoding_label, parse_encoding
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.studies.claims import StudyClaim
 from ropewalk.validation import check_choice
+
+NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,16 @@ class Study:
     parts: Mapping[str, StudyPart]
     claims: tuple[StudyClaim, ...] = ()
 
-    def config(self, part: str, overrides: Mapping[str, Any]) -> Config:
+    def config(self, part: str, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of a part, with overrides that apply to all parts."""
         return replace(self.base, **{**self.parts[part].settings, **overrides})
 
-    def run_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any]) -> Config:
+    def run_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of one run of a part, without `start`."""
         encoding = parse_encoding(self.encodings[name])
         return replace(self.config(part, overrides), encoding=encoding.encoding, options=encoding.options, seed=seed)
 
-    def origin_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any]) -> Config:
+    def origin_config(self, part: str, name: str, seed: int, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Config:
         """The settings of the run from which one is initialized: with the same seed, or else the first of the other part."""
         after = self.parts[part].after
         assert after is not None
@@ -84,9 +85,3 @@ class Study:
         """The name that the encoding of a run has in this study."""
         label = get_encoding_label(config)
         return next(name for name, spec in self.encodings.items() if parse_encoding(spec).label == label)
-
-
-def load_study_records(study: Study, folder: Path) -> list[RunRecord]:
-    """Load the records of a study's parts from the JSON lines in a folder, those of other studies left out."""
-    records = [record for path in sorted(folder.glob("*.jsonl")) for record in load_records(path)]
-    return [record for record in records if record.study == study.name and record.part in study.parts]

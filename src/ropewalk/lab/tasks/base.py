@@ -108,7 +108,7 @@ class PicturedTask(Protocol):
 
 def load_trained_weights(task: type[Task], run: RunFolder) -> Any:
     """Build the model of a finished run and load its weights: their moving average, if there is one."""
-    weights, facts = run.judged()
+    weights, facts = run.load_weights()
     with torch.random.fork_rng(devices=[]):  # the random weights are overwritten
         model = task.build_from_facts(run.config, facts["data"])
     model.load_state_dict(weights)

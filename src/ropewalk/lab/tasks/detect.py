@@ -259,7 +259,7 @@ class DetectionTask:
     @classmethod
     def open_trained(cls, run: RunFolder, device: torch.device) -> "DetectionRun":
         """A finished run; its probes need no data."""
-        classes = run.judged()[1]["data"]["classes"]
+        classes = run.load_weights()[1]["data"]["classes"]
         return DetectionRun(run, load_trained_weights(cls, run).to(device), classes, device)
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """Attention among few tokens as one Triton kernel each way.
 
 A program owns one head of one sample, whole: q, k, v and all scores fit into the registers of a multiprocessor, so that
-every tensor is read once and written once. Nothing but inputs is kept for the way back, where P = softmax(scale · q kᵀ) is
-made again:
+every tensor is read once and written once. Inputs alone are saved for the backward pass, which
+computes P = softmax(scale · q kᵀ) again:
 
     dv = Pᵀ dy,    dP = dy vᵀ,    dS = P (dP - Σ_j P dP),    dq = scale · dS k,    dk = scale · dSᵀ q.
 

@@ -67,7 +67,7 @@ def turn_side(
     pid, side, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
     interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
-    """Turn x by its angles, or back; on the way back, sum what angles get, if it is wanted, into a row of `sums`."""
+    """Rotate x by its angles, or back; in backward, sum gradients of angles, if wanted, into a row of `sums`."""
     x, out, y, angle, gain, sums, sizes, x_steps, out_steps, y_steps, angle_steps, gain_steps = side
     items, group, heads, tokens, prefix, blocks, splits = sizes
     block, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)

@@ -66,7 +66,7 @@ def turn_side(
     pid, side, depth: tl.constexpr, size: tl.constexpr, groups: tl.constexpr, width: tl.constexpr, rows: tl.constexpr,
     back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
-    """Multiply x by its matrices, or their transposes; on the way back, sum what matrices get, if wanted, into `sums`."""
+    """Multiply x by its matrices, or their transposes; in backward, sum gradients of matrices, if wanted, into `sums`."""
     x, out, y, matrix, _, sums, sizes, x_steps, out_steps, y_steps, m_steps, _ = side
     items, group, heads, tokens, prefix, blocks, splits = sizes
     token, head, sample, row, first, last = owner(pid, blocks, heads, splits, items)

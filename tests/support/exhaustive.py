@@ -1,0 +1,180 @@
+"""Exhaustive tests, which `make test` deselects and `make test-all` runs, and the record of their latest run.
+
+A test is marked `exhaustive` if it is slow and repeats, for another encoding, shape or process, what a test of `make test` checks
+already: `@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one case to `make test`. Each group lists the sources whose changes could break its tests. `results/test-all.json` holds, for each group, when it
+last passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "results" / "test-all.json"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Exhaustive tests of `tests`, which are run again when a file of `tests` or `sources` changes. Both are glob patterns."""
+
+    tests: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+OPS = ("src/ropewalk/ops/**/*.py",)
+CODES = (*OPS, "src/ropewalk/code/*.py", "src/ropewalk/tree.py")
+ENCODINGS = (
+    *CODES,
+    "src/ropewalk/encoding.py",
+    "src/ropewalk/rotary.py",
+    "src/ropewalk/factory.py",
+    "src/ropewalk/encodings/*.py",
+    "src/ropewalk/extension/*.py",
+)
+
+GROUPS = {
+    "programs": Group(
+        tests=(
+            "tests/testing/test_contract.py",
+            "tests/test_compile.py",
+            "tests/test_export.py",
+            "tests/test_attention.py",
+            "tests/models/test_lm.py",
+            "tests/models/test_vit.py",
+        ),
+        sources=(
+            *ENCODINGS,
+            "src/ropewalk/attention.py",
+            "src/ropewalk/export.py",
+            "src/ropewalk/models/*.py",
+            "src/ropewalk/testing/*.py",
+        ),
+    ),
+    "kernels": Group(tests=("tests/ops/test_kernels*.py", "tests/support/kernel_reference.py"), sources=CODES),
+    "figures": Group(tests=("tests/lab/figures/*.py",), sources=("src/ropewalk/lab/figures/*.py",)),
+}
+
+
+def compute_digest(group: Group, root: Path = ROOT) -> str:
+    """SHA-256 of the names and contents of all files of a group."""
+    found = {path for pattern in (*group.tests, *group.sources) for path in root.glob(pattern) if path.is_file()}
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(f"{path.relative_to(root).as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def find_stale_groups(record: dict[str, dict[str, object]], groups: dict[str, Group], root: Path = ROOT) -> list[str]:
+    """Groups that were never run, were run without a test that passed, or whose files have changed since."""
+
+    def is_fresh(name: str) -> bool:
+        latest = record.get(name, {})
+        return bool(latest.get("passed")) and latest.get("sha256") == compute_digest(groups[name], root)
+
+    return [name for name in groups if not is_fresh(name)]
+
+
+def find_group(item: pytest.Function) -> str | None:
+    """The group of an exhaustive test, None for any other test."""
+    marker = item.get_closest_marker("exhaustive")
+    if marker is None or ("kept" in marker.kwargs and marker.kwargs["kept"](**item.callspec.params)):
+        return None
+    (name,) = marker.args or (None,)
+    if name not in GROUPS:
+        raise pytest.UsageError(
+            f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}"
+        )
+    if not any(item.path in ROOT.glob(pattern) for pattern in GROUPS[name].tests):
+        raise pytest.UsageError(f"{item.nodeid}: its file is none of group {name!r}; list it in tests/support/exhaustive.py")
+    return name
+
+
+class ExhaustivePlugin:
+    """Selects tests by group, prints how many are deselected, and records the groups that passed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.whole, self.only, self.record = (config.getoption(name) for name in ("whole", "group", "record"))
+        if self.only is not None and self.only not in GROUPS:
+            raise pytest.UsageError(f"unknown group {self.only!r} of exhaustive tests; expected one of {', '.join(GROUPS)}")
+        self.deselected: Counter[str] = Counter()
+        self.outcomes: dict[str, Counter[str]] = {name: Counter() for name in GROUPS}
+        self.began = time.monotonic()
+        self.digests = {name: compute_digest(group) for name, group in GROUPS.items()} if self.record else {}
+
+    def is_selected(self, item: pytest.Item, group: str | None) -> bool:
+        if self.only is not None:
+            return group == self.only
+        by_name = any("::" in argument for argument in item.config.args)
+        return group is None or self.whole or by_name
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        kept, left = [], []
+        for item in items:
+            group = find_group(item)
+            if group is not None:
+                item.user_properties.append(("exhaustive", group))
+            if self.is_selected(item, group):
+                kept.append(item)
+            else:
+                left.append(item)
+                self.deselected[group or "other"] += 1
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = kept
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        group = dict(report.user_properties).get("exhaustive")
+        if group is not None and (report.when == "call" or not report.passed):
+            self.outcomes[str(group)][report.outcome] += 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Under pytest-xdist each worker deselects the same tests and sends the counts."""
+        self.deselected = Counter(getattr(node, "workeroutput", {}).get("deselected", {})) or self.deselected
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["deselected"] = dict(self.deselected)
+        elif self.record and exitstatus == pytest.ExitCode.OK:
+            self.write_record()
+
+    def write_record(self) -> None:
+        whole = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        for name, outcomes in self.outcomes.items():
+            if outcomes["passed"] and compute_digest(GROUPS[name]) == self.digests[name]:
+                whole[name] = describe_run(outcomes, time.monotonic() - self.began) | {"sha256": self.digests[name]}
+        RECORD.write_text(json.dumps({name: whole[name] for name in GROUPS if name in whole}, indent=2) + "\n")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        counts = {name: count for name, count in sorted(self.deselected.items()) if name in GROUPS}
+        if counts and self.only is None:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            terminalreporter.write_line(
+                f"{sum(counts.values())} exhaustive tests deselected ({listed}): slow, and like tests that ran. `make test-all` runs them"
+            )
+
+
+def describe_run(outcomes: Counter[str], seconds: float) -> dict[str, object]:
+    """When, where and with what a group was run, and what came of it."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "passed": outcomes["passed"],
+        "skipped": outcomes["skipped"],
+        "seconds": round(seconds),
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {gpu}",
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in ("torch", "timm", "transformers")},
+    }
