@@ -23,8 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.studies.unfolded import restore_line_runs
-
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure

@@ -593,7 +593,7 @@ def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch
 
 def test_strengths_are_those_of_augmentation(tmp_path):
     for strength in ({"size": (4, 4)}, {"foo": 4}):
-        with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
+        with pytest.raises(ValueError, match=f"{next(iter(strength))!r} of strength; expected one of pad, padding"):
             train_run(replace(SMALL, strength=strength), tmp_path)
 
 
