@@ -1,8 +1,10 @@
 """Exhaustive tests, which `make test` deselects and `make test-all` runs, and the record of their latest run.
 
-A test is marked `exhaustive` if it is slow and repeats, for another encoding, shape or process, what a test of `make test` checks
-already: `@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one case to `make test`. Each group lists the sources whose changes could break its tests. `results/test-all.json` holds, for each group, when it
-last passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
+A test is marked `exhaustive` if it is slow and repeats, for another encoding or shape, what a test of `make test` checks:
+`@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one of its cases to `make test`.
+
+Each group lists the sources whose changes could break its tests. `results/test-all.json` has, for each group, when it last
+passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
 """
 
 import hashlib
@@ -25,7 +27,7 @@ RECORD = ROOT / "results" / "test-all.json"
 
 @dataclass(frozen=True)
 class Group:
-    """Exhaustive tests of `tests`, which are run again when a file of `tests` or `sources` changes. Both are glob patterns."""
+    """Glob patterns of the files that have a group's tests, and of the sources that they cover."""
 
     tests: tuple[str, ...]
     sources: tuple[str, ...]
@@ -60,8 +62,8 @@ GROUPS = {
             "src/ropewalk/testing/*.py",
         ),
     ),
-    "kernels": Group(tests=("tests/ops/test_kernels*.py", "tests/support/kernel_reference.py"), sources=CODES),
-    "figures": Group(tests=("tests/lab/figures/*.py",), sources=("src/ropewalk/lab/figures/*.py",)),
+    "kernels": Group(tests=("tests/ops/test_kernels_fused.py",), sources=CODES),
+    "figures": Group(tests=("tests/lab/figures/*.py",), sources=("src/ropewalk/lab/figures/*.py", "docs/readme_figure.py")),
 }
 
 
@@ -91,7 +93,9 @@ def find_group(item: pytest.Function) -> str | None:
         return None
     (name,) = marker.args or (None,)
     if name not in GROUPS:
-        raise pytest.UsageError(f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}")
+        raise pytest.UsageError(
+            f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}"
+        )
     if not any(item.path in ROOT.glob(pattern) for pattern in GROUPS[name].tests):
         raise pytest.UsageError(f"{item.nodeid}: its file is none of group {name!r}; list it in tests/support/exhaustive.py")
     return name
@@ -160,7 +164,8 @@ class ExhaustivePlugin:
         if counts and self.only is None:
             listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             terminalreporter.write_line(
-                f"{sum(counts.values())} exhaustive tests deselected ({listed}): slow, and like tests that ran. `make test-all` runs them"
+                f"{sum(counts.values())} exhaustive tests deselected ({listed}): they are slow and resemble tests that ran; "
+                "`make test-all` runs them"
             )
 
 
