@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 
 torch.set_num_threads(1)
 
-# Imports and collection leave half a million objects that stay; each full pass of the collector over them takes half a second.
+# Imports leave half a million objects that stay. Each full pass of the garbage collector over them takes half a second.
 gc.disable()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in the background

@@ -105,9 +105,13 @@ def test_what_is_selected(options, arguments, selected):
     assert [made.is_selected(given, group) for group in (None, "kernels")] == selected
 
 
-def report(outcome, when="call"):
+def report(outcome, when="call", path="tests/ops/test_kernels_fused.py"):
     return SimpleNamespace(
-        user_properties=[("exhaustive", "kernels")], when=when, outcome=outcome, passed=outcome == "passed"
+        nodeid=f"{path}::test_a",
+        user_properties=[("exhaustive", "kernels")],
+        when=when,
+        outcome=outcome,
+        passed=outcome == "passed",
     )
 
 
@@ -127,10 +131,13 @@ def test_groups_that_ran_are_recorded_and_others_stay(monkeypatch, tmp_path):
     assert find_stale_groups(record, {"kernels": GROUPS["kernels"]}) == []
 
 
-def test_files_that_change_during_the_run_are_not_recorded(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("digest", "path"), [("0" * 64, "tests/ops/test_kernels_fused.py"), (None, "tests/ops/test_kernels.py")]
+)
+def test_files_that_change_during_the_run_or_were_left_out_are_not_recorded(monkeypatch, tmp_path, digest, path):
     monkeypatch.setattr(exhaustive, "RECORD", tmp_path / "test-all.json")
     made = plugin(True)
-    made.pytest_runtest_logreport(report("passed"))
-    made.digests["kernels"] = "0" * 64
+    made.pytest_runtest_logreport(report("passed", path=path))
+    made.digests["kernels"] = digest or made.digests["kernels"]
     made.write_record()
     assert json.loads(exhaustive.RECORD.read_text()) == {}

@@ -157,6 +157,7 @@ def killed(runs, lasts):
     return run, kills
 
 
+@pytest.mark.exhaustive("training")
 def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
     for name in ("server", "timed"):  # the first one waits for the server's imports
         begun = time.monotonic()
@@ -198,6 +199,7 @@ def die_at(place, count):
     run_store.os.replace, RunFolder.log = put, write
 
 
+@pytest.mark.exhaustive("training", kept=lambda place, count: count < 4)
 @pytest.mark.parametrize(
     ("place", "count"),
     [("torn", 3), ("torn", 4), ("before", 0), ("before", 3), ("after", 1), ("after", 4), ("line", 1), ("line", 3)],
@@ -333,6 +335,7 @@ def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, mon
 # Two processes
 
 
+@pytest.mark.exhaustive("training")
 def test_two_processes_do_what_one_does(tmp_path):
     config = replace(SMALL, dropout=0.0, drop_path=0.0, epochs=2)
     alone = train_run(config, tmp_path / "one")
