@@ -84,7 +84,7 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
 
 
 def select_target_module(model: TrainableModel, config: Config) -> tuple[TrainableModel, tuple[str, ...]]:
-    """The part of a model that gets the weights of a run with these settings, and prefixes of weights that are not copied."""
+    """The part of a model that gets the weights of a run, and prefixes of weights that are not copied."""
     body = getattr(model, "backbone", None)
     return (body, ("head.",)) if isinstance(body, ViT) and find_task(config).name == "classify" else (model, ())
 

@@ -1,7 +1,7 @@
 """Augmentation of patch positions in training, the same for all encodings.
 
-Positions are drawn in units of patches, on the CPU, from (seed, step), and then converted to the coordinates of the encoding:
-whatever these are, tokens move by the same fractions of a patch.
+Positions are drawn in units of patches, on the CPU, from (seed, step), and then converted to the coordinates of the
+encoding: whatever these are, tokens move by the same fractions of a patch.
 """
 
 import torch
