@@ -32,7 +32,7 @@ def blocks(text):
 
 def commands(text):
     """What follows `ropewalk` in blocks that have no language, and in prose after a verb; and `--set` alone."""
-    fences = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
+    fences = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
     plain = "\n".join(block for language, block in fences.findall(text) if not language)
     inside = re.findall(r"(?<!\S)ropewalk ([^#\n]+)", plain)
     prose = fences.sub("", text)

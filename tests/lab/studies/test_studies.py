@@ -15,8 +15,8 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.model_building import build_model, compute_max_span
-from ropewalk.lab.record import load_records, load_run, pack_bits, unpack_bits, write_records
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.record import load_records, load_run, unpack_bits, write_records
+from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.run import PartRequest, make_study_record
 from ropewalk.lab.studies.study import StudyPart
@@ -118,8 +118,8 @@ def test_a_record_has_what_the_run_directory_has(tmp_path):
     assert ["waves" in record.probes for record in records] == [True, False]
     for seed, written in enumerate(records):
         folder = RunFolder.at(tmp_path / "runs" / written.run)
-        bits = [i % 3 == seed for i in range(written.data["counts"]["test"])]
-        write_json(folder.path / "result.json", folder.result() | {"test_correct": pack_bits(bits)})
+        bits = unpack_bits(written.test_correct, written.data["counts"]["test"])
+        assert sum(bits) / len(bits) == pytest.approx(written.score, abs=1e-5)
         path = write_records(tmp_path / "again.jsonl", [make_study_record(STUDY, "screening", folder)], digits=17)
         record, found = load_records(path)[-1], load_run(folder.path)
         left_out = {"probes": record.probes, "location": None}
