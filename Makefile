@@ -1,8 +1,20 @@
-# Commands for a fresh clone, each of which makes its own environment: `make demo`, `make docs` and `make test`.
+# Commands for a fresh clone, each of which makes its own environment:
+#
+#   make demo      a comparison of six encodings, with its report
+#   make docs      the site, in out/site
+#   make check     a minute's feedback while working: lint, and the tests of what most changes touch
+#   make test      what CI runs: lint, the site, and all tests but exhaustive ones
+#   make test-all  exhaustive tests too; `make test-all GROUP=kernels` runs one group of them. Commit results/test-all.json
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: setup demo docs test lint clean
+# Contracts of a plane, a line, a bias and a chain, without programs, which take seconds each to trace.
+CHECKED := tests/test_package.py tests/test_encoding.py tests/test_exhaustive.py tests/test_positions.py tests/test_prose.py \
+	tests/code tests/lab/test_config.py tests/lab/test_public_names.py tests/lab/test_record.py tests/lab/test_run_names.py
+CONTRACTS := tests/testing/test_contract.py -k '(mixed or rope or alibi or chain) and not (compile or export)'
+
+.PHONY: setup demo docs lint check test test-all clean
 
 setup: .venv/ready
 
@@ -23,8 +35,23 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint docs
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+check: lint
+	$(PYTEST) --exitfirst $(CHECKED)
+	$(PYTEST) --exitfirst $(CONTRACTS)
+
+# mypy uses one core, so the site is built beside it.
+test: setup
+	$(MAKE) --jobs 2 lint docs
+	$(PYTEST)
+
+ifdef GROUP
+test-all: setup
+	$(PYTEST) --record --group $(GROUP)
+else
+test-all: setup
+	$(MAKE) --jobs 2 lint docs
+	$(PYTEST) --record --all
+endif
 
 clean:
 	rm -rf .venv out .mypy_cache .pytest_cache .ruff_cache

@@ -29,7 +29,8 @@ from plots import save_page_figure
 from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.report import write_report
-from ropewalk.lab.results_table import TableColumn, build_table_rows, format_markdown_table
+from ropewalk.lab.result_rows import build_table_rows
+from ropewalk.lab.results_table import TableColumn, format_markdown_table
 from ropewalk.lab.statistics import MeanEstimate, estimate_contrast, estimate_differences, estimate_means
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (

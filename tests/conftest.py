@@ -1,5 +1,6 @@
 """Small tensors, several test processes: one thread each is fastest. Without a GPU, Triton's kernels are interpreted."""
 
+import gc
 import os
 import signal
 
@@ -12,6 +13,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when a kernel is defined
 
 torch.set_num_threads(1)
+
+# Imports leave half a million objects that stay. Each full pass of the garbage collector over them takes half a second.
+gc.disable()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,6 +30,15 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(exhaustive.ExhaustivePlugin(config))
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

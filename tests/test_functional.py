@@ -278,20 +278,6 @@ def test_compiled(interleaved):
         assert_same(compiled(*tensors), apply_rotary(*tensors, interleaved=interleaved), tensors)
 
 
-def test_exported():
-    class Turn(torch.nn.Module):
-        def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-            return apply_rotary(q, k, cos, sin, prefix=1)
-
-    n = torch.export.Dim("n", min=2, max=64)
-    shapes = {"q": {2: n + 1}, "k": {2: n + 1}, "cos": {0: n}, "sin": {0: n}}
-    tensors = [x.detach() for x in given((4, 7))]
-    program = torch.export.export(Turn(), tuple(tensors), dynamic_shapes=shapes)
-    other = [x.detach() for x in given((8, 7), 9)]
-    for mine, theirs in zip(program.module()(*other), Turn()(*other), strict=True):
-        assert_close(mine, theirs)
-
-
 def test_mapped():
     q, k, cos, sin = given((B, N, 7))
     each = torch.func.vmap(lambda q, k, c, s: [x[0] for x in apply_rotary(q[None], k[None], c, s)])

@@ -324,7 +324,7 @@ def test_settings_are_words():
 
 def test_the_pages_of_the_lab_leave_nothing_out():
     pages = {page.stem: page.read_text() for page in (build.HERE / "pages").glob("lab-*.md")}
-    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list_task_probes("classify")
+    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(list_task_probes("classify"))
     assert [name for name in (*data_sets(), *AUGMENT_OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
 
 

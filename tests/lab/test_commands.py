@@ -485,6 +485,12 @@ def test_one_process_speaks_for_all(capsys, monkeypatch):
     assert capsys.readouterr().out == "0\n"
 
 
+def test_a_probe_of_another_task_is_refused(capsys, path):
+    words = refusal(capsys, "evaluate", path, "--probes", "reached", "passkey")
+    assert "Unknown probe 'passkey' of these runs; expected one of " in words
+    assert not (path / "probes.json").exists()
+
+
 # compare and report
 
 

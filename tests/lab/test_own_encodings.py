@@ -89,7 +89,7 @@ def test_it_is_part_of_a_chain(capsys):
 def test_its_run_is_read_again_with_its_module(capsys, name):
     path = train(capsys, name)
     assert path.name.startswith("strangers.Diagonal-seed0-")
-    assert run(capsys, "evaluate", path, "--probes", "reached", *IMPORT).splitlines()[-1] == f"{path}/probes.json"
+    assert run(capsys, "evaluate", path, "--probes", "reached", *IMPORT).splitlines()[0] == f"{path}/probes.json"
     assert run(capsys, "fold", path, *IMPORT).splitlines()[-1] == f"{path}/folded.safetensors"
     found = json.loads(run(capsys, "theory", path, "--json", *IMPORT))
     assert (found["turns"], found["weights"]) == ("diagonal", f"{path}/checkpoint.safetensors")

@@ -120,6 +120,7 @@ def test_a_study_is_shared(tmp_path, capsys):
     assert "1: " not in capsys.readouterr().out  # nothing is left to do
 
 
+@pytest.mark.exhaustive("training", kept=lambda number: number == signal.SIGINT)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_all_end_when_one_is_told_to(tmp_path, number):
     command = words(tmp_path, "--part", "screening", "--only", "none", "axial", "--together", "2", epochs=5000)

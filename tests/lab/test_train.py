@@ -172,6 +172,7 @@ def killed(runs, lasts):
     return run, kills
 
 
+@pytest.mark.exhaustive("training")
 def test_killed_at_random_it_goes_on_to_the_same_end(whole, tmp_path):
     for name in ("server", "timed"):  # the first one waits for the server's imports
         begun = time.monotonic()
@@ -213,6 +214,7 @@ def die_at(place, count):
     run_store.os.replace, RunFolder.log = put, write
 
 
+@pytest.mark.exhaustive("training", kept=lambda place, count: count < 4)
 @pytest.mark.parametrize(
     ("place", "count"),
     [
@@ -456,6 +458,7 @@ def test_what_was_compiled_with_other_attention_is_not_found_again(tmp_path, mon
 # Two processes
 
 
+@pytest.mark.exhaustive("training")
 def test_two_processes_do_what_one_does(tmp_path):
     config = replace(SMALL, dropout=0.0, drop_path=0.0, epochs=2)
     alone = train_run(config, tmp_path / "one")
@@ -593,7 +596,7 @@ def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch
 
 def test_strengths_are_those_of_augmentation(tmp_path):
     for strength in ({"size": (4, 4)}, {"foo": 4}):
-        with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
+        with pytest.raises(ValueError, match=f"{next(iter(strength))!r} of strength; expected one of pad, padding"):
             train_run(replace(SMALL, strength=strength), tmp_path)
 
 

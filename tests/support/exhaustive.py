@@ -1,8 +1,10 @@
 """Exhaustive tests, which `make test` deselects and `make test-all` runs, and the record of their latest run.
 
-A test is marked `exhaustive` if it is slow and repeats, for another encoding, shape or process, what a test of `make test` checks
-already: `@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one case to `make test`. Each group lists the sources whose changes could break its tests. `results/test-all.json` holds, for each group, when it
-last passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
+A test is marked `exhaustive` if it is slow and repeats, for another encoding or shape, what a test of `make test` checks:
+`@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one of its cases to `make test`.
+
+Each group lists the sources whose changes could break its tests. `results/test-all.json` has, for each group, when it last
+passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
 """
 
 import hashlib
@@ -25,7 +27,7 @@ RECORD = ROOT / "results" / "test-all.json"
 
 @dataclass(frozen=True)
 class Group:
-    """Exhaustive tests of `tests`, which are run again when a file of `tests` or `sources` changes. Both are glob patterns."""
+    """Glob patterns of the files that have a group's tests, and of the sources that they cover."""
 
     tests: tuple[str, ...]
     sources: tuple[str, ...]
@@ -60,17 +62,36 @@ GROUPS = {
             "src/ropewalk/testing/*.py",
         ),
     ),
-    "kernels": Group(tests=("tests/ops/test_kernels*.py", "tests/support/kernel_reference.py"), sources=CODES),
-    "figures": Group(tests=("tests/lab/figures/*.py",), sources=("src/ropewalk/lab/figures/*.py",)),
+    "kernels": Group(tests=("tests/ops/test_kernels_fused.py",), sources=CODES),
+    "training": Group(
+        tests=("tests/lab/test_parallel.py", "tests/lab/test_train.py", "tests/lab/tasks/test_detect.py"),
+        sources=(
+            "src/ropewalk/lab/train.py",
+            "src/ropewalk/lab/run_store.py",
+            "src/ropewalk/lab/parallel.py",
+            "src/ropewalk/lab/data/*.py",
+            "src/ropewalk/lab/tasks/*.py",
+            "src/ropewalk/lab/vision_heads/*.py",
+        ),
+    ),
+    "figures": Group(
+        tests=tuple(f"tests/lab/figures/test_{name}.py" for name in ("equivariance", "figures", "patterns")),
+        sources=("src/ropewalk/lab/figures/*.py", "docs/readme_figure.py"),
+    ),
 }
+
+
+def find_files(pattern: str, root: Path = ROOT) -> set[str]:
+    """Paths from the root of the repository."""
+    return {path.relative_to(root).as_posix() for path in root.glob(pattern) if path.is_file()}
 
 
 def compute_digest(group: Group, root: Path = ROOT) -> str:
     """SHA-256 of the names and contents of all files of a group."""
-    found = {path for pattern in (*group.tests, *group.sources) for path in root.glob(pattern) if path.is_file()}
+    found = {path for pattern in (*group.tests, *group.sources) for path in find_files(pattern, root)}
     digest = hashlib.sha256()
     for path in sorted(found):
-        digest.update(f"{path.relative_to(root).as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        digest.update(f"{path}\0{hashlib.sha256((root / path).read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 
@@ -94,7 +115,7 @@ def find_group(item: pytest.Function) -> str | None:
         raise pytest.UsageError(
             f"{item.nodeid}: unknown group {name!r} of exhaustive tests; expected one of {', '.join(GROUPS)}"
         )
-    if not any(item.path in ROOT.glob(pattern) for pattern in GROUPS[name].tests):
+    if not any(item.path.relative_to(ROOT).as_posix() in find_files(pattern) for pattern in GROUPS[name].tests):
         raise pytest.UsageError(f"{item.nodeid}: its file is none of group {name!r}; list it in tests/support/exhaustive.py")
     return name
 
@@ -108,6 +129,7 @@ class ExhaustivePlugin:
             raise pytest.UsageError(f"unknown group {self.only!r} of exhaustive tests; expected one of {', '.join(GROUPS)}")
         self.deselected: Counter[str] = Counter()
         self.outcomes: dict[str, Counter[str]] = {name: Counter() for name in GROUPS}
+        self.files: set[str] = set()
         self.began = time.monotonic()
         self.digests = {name: compute_digest(group) for name, group in GROUPS.items()} if self.record else {}
 
@@ -137,6 +159,7 @@ class ExhaustivePlugin:
         group = dict(report.user_properties).get("exhaustive")
         if group is not None and (report.when == "call" or not report.passed):
             self.outcomes[str(group)][report.outcome] += 1
+            self.files.add(report.nodeid.partition("::")[0])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -153,7 +176,8 @@ class ExhaustivePlugin:
     def write_record(self) -> None:
         whole = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         for name, outcomes in self.outcomes.items():
-            if outcomes["passed"] and compute_digest(GROUPS[name]) == self.digests[name]:
+            complete = self.files >= {path for pattern in GROUPS[name].tests for path in find_files(pattern)}
+            if complete and outcomes["passed"] and compute_digest(GROUPS[name]) == self.digests[name]:
                 whole[name] = describe_run(outcomes, time.monotonic() - self.began) | {"sha256": self.digests[name]}
         RECORD.write_text(json.dumps({name: whole[name] for name in GROUPS if name in whole}, indent=2) + "\n")
 
@@ -162,7 +186,8 @@ class ExhaustivePlugin:
         if counts and self.only is None:
             listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             terminalreporter.write_line(
-                f"{sum(counts.values())} exhaustive tests deselected ({listed}): slow, and like tests that ran. `make test-all` runs them"
+                f"{sum(counts.values())} exhaustive tests deselected ({listed}): they are slow and resemble tests that ran; "
+                "`make test-all` runs them"
             )
 
 

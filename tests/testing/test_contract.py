@@ -18,9 +18,10 @@ def code_structure(code: Code) -> tuple:
 
 
 def contract_cases():
-    """Each check of each example. `make test` compiles the forward pass for one example of each encoding and of each code structure.
+    """Each check of each example.
 
-    Gradients are compiled, and programs exported, for one example of each type of code; `make test-all` does so for every example.
+    `make test` compiles the forward pass for one example of each encoding and of each code structure, and compiles gradients
+    and exports programs for one example of each type of code. `make test-all` does all three for every example.
     """
     structures, types = set(), set()
     for name, kind in [*REGISTRY.items(), ("chain", Chained)]:

@@ -1,7 +1,8 @@
 """The command `ropewalk`.
 
 encoding_verbs.py  list, show, check, draw, theory
-run_verbs.py       fold, train, evaluate, compare, study, report, bench
+run_verbs.py       fold, train, evaluate, compare, report, bench
+study_verb.py      study
 
 A verb is a function and an entry of `VERBS`; its signature and docstring are its command line and its help. Verbs import
 what they need when they are called, so that `--help` does not wait for torch.
@@ -24,9 +25,9 @@ from ropewalk.cli.run_verbs import (
     evaluate_runs,
     fold_encoding,
     report_runs,
-    run_study,
     train_encoding,
 )
+from ropewalk.cli.study_verb import run_study
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.errors import CommandError
 from ropewalk.validation import check_choice
@@ -110,7 +111,7 @@ def _annotate_verb(verb: Verb) -> Verb:
     hints = {name: annotate(name, hint) for name, hint in typing.get_type_hints(verb).items() if name != "return"}
     signature = inspect.signature(verb)
     parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()]
-    del call.__wrapped__  # type: ignore[attr-defined]  # tyro would read the signature of what it finds there
+    del call.__wrapped__  # tyro would read the signature of what it finds there
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {**hints, "return": int}
     return call

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -280,7 +280,7 @@ def analyze_theory(
     return 0
 
 
-def _refuse_options(reason: str, given: dict[str, object]) -> None:
+def _refuse_options(reason: str, given: Mapping[str, object]) -> None:
     """Refuse options that would have no effect; those that are None were not given."""
     if words := [f"{name} {value}".strip() for name, value in given.items() if value is not None]:
         raise CommandError(f"{reason}, got {' '.join(words)}")

@@ -31,6 +31,7 @@ def steps(encoding, *size):
     return ((grid[-1] - grid[0]) / (torch.tensor(size) - 1)).tolist()
 
 
+@pytest.mark.exhaustive("figures", kept=lambda theme, **_: theme == "light")
 @pytest.mark.parametrize("theme", FIGURE_THEMES)
 @pytest.mark.parametrize("name", TURNING)
 def test_every_encoding_that_turns_can_be_drawn(name, theme):

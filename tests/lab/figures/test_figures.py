@@ -70,6 +70,7 @@ def test_the_figures_are_these():
     assert list(FIGURES.values()) == [getattr(figures, name) for name in functions]
 
 
+@pytest.mark.exhaustive("figures", kept=lambda theme, **_: theme == "light")
 @pytest.mark.parametrize("theme", FIGURE_THEMES)
 @pytest.mark.parametrize("name", rw.names())
 def test_every_figure_of_every_encoding(name, theme):
@@ -83,6 +84,7 @@ def test_every_figure_of_every_encoding(name, theme):
         assert_readable(page)
 
 
+@pytest.mark.exhaustive("figures")
 @pytest.mark.parametrize("encoding", EXAMPLES, ids=repr)
 def test_every_example_can_be_drawn(encoding):
     for figure in applicable(encoding):
@@ -96,6 +98,7 @@ def test_chains_have_the_figures_of_their_parts_and_long_names_are_readable(name
         assert_readable(FIGURES[figure](CHAINS[name]))
 
 
+@pytest.mark.exhaustive("figures", kept=lambda axes, seed: seed < 2)
 @pytest.mark.parametrize("axes", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(8))
 def test_frequencies_drawn_anew_are_readable(axes, seed):
@@ -215,6 +218,7 @@ sys.exit("matplotlib.pyplot" in sys.modules)
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.exhaustive("figures")
 def test_the_pictures_of_the_readme_are_drawn(tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("readme_figure", DOCS / "readme_figure.py")
     drawing = importlib.util.module_from_spec(spec)

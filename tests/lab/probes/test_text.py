@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ropewalk.lab.bench import timing
-from ropewalk.lab.data.passkeys import KEY_QUESTION, KEY_SENTENCE, MIN_KEY_LENGTH
+from ropewalk.lab.data.text import KEY_QUESTION, KEY_SENTENCE, MIN_KEY_LENGTH
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.probes import list_task_probes, probe_run, text
 from ropewalk.lab.probes.cost import probe_cost

@@ -15,20 +15,21 @@ import pytest
 
 from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config, setting_applies
 from ropewalk.lab.encoding_spec import parse_encoding
+from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.recipes import RECIPES, parse_settings
 from ropewalk.lab.record import load_run
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.conclusions import GroupConclusions, write_conclusions
-from ropewalk.lab.report.format import format_accuracy, format_accuracy_difference
 from ropewalk.lab.report.groups import group_records
 from ropewalk.lab.report.page import ReportChapter, render_page
 from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction, format_train_command
 from ropewalk.lab.report.series import collect_frequencies, collect_lines, select_quantiles
 from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALETTE, LIGHT_THEME, LINE_DASHES, assign_styles
-from ropewalk.lab.results_table import build_table_rows, sort_table_rows
+from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
+from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_store import RunFolder, write_json
-from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.statistics import estimate_differences, estimate_means
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 WEIGHTS = "ropewalk.lab.report.probe_figures.measure_attention_weights"
@@ -246,7 +247,7 @@ def test_every_figure_has_words(whole):
     assert all(found["role"] == "img" and len(found["aria-label"]) > 20 for found in plots)
     assert [tag for tag, _ in page.tags].count("figcaption") == len(page.all("figure")) == 8
     mean = estimate_means({label: list(seeds.values()) for label, seeds in by_hand().items()})["mixed"]
-    assert f"mixed {format_accuracy(mean)}" in plots[0]["aria-label"]
+    assert f"mixed {format_score(mean, TOP1_ACCURACY)}" in plots[0]["aria-label"]
 
 
 def test_rows_legends_and_lines_carry_their_encoding(whole):
@@ -316,8 +317,8 @@ def test_numbers_are_those_of_the_files(whole):
     mean = estimate_means({label: list(seeds.values()) for label, seeds in found.items()})
     apart = estimate_differences(found, "none")
     for label, estimate in mean.items():
-        assert format_accuracy(estimate) in page.text
-        assert label == "none" or format_accuracy_difference(apart[label]) in page.text
+        assert format_score(estimate, TOP1_ACCURACY) in page.text
+        assert label == "none" or format_difference(apart[label], TOP1_ACCURACY) in page.text
     # Once more without the functions that are judged: three seeds, eight degrees of freedom, of which t is 2.306.
     squares = [(y - sum(s.values()) / 3) ** 2 for s in found.values() for y in s.values()]
     half = 2.306 * math.sqrt(sum(squares) / 8 / 3)
@@ -884,9 +885,3 @@ def test_styles_are_stable_and_differ():
     assert len({(style.colour, style.mark, style.dash) for style in styles.values()}) == 21
     assert styles["none"].colour == BASELINE_COLORS[0]
     assert len({styles[label].mark for label in sorted(labels)[:5]}) == 5
-
-
-def test_words_of_estimates():
-    assert format_accuracy(MeanEstimate(0.675, 0.084, 3)) == "67.5 ± 8.4 %"
-    assert format_accuracy_difference(MeanEstimate(-0.1, None, 1)) == "−10.0"
-    assert format_accuracy_difference(None) == format_accuracy(None) == "–"

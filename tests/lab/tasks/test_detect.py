@@ -59,6 +59,7 @@ def test_a_run_is_judged_by_precision_and_draws_what_it_found(done):
     assert [record["step"] for record in done[1].metrics()] == [3, 6]
 
 
+@pytest.mark.exhaustive("training")
 def test_what_stands_out_is_found(tmp_path):
     """Bright boxes on dark ground: before training next to none of them is found, and after some steps most."""
     config = replace(

@@ -100,7 +100,7 @@ def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
     with pytest.raises(ValueError, match=r"classify.*folded.*segment"):
         fold_run(run)
     assert cli.main(["evaluate", str(run.path), "--probes", "shuffle"]) != 0
-    assert "shuffle is a probe of runs that find one class" in capsys.readouterr().err
+    assert "'shuffle' does not support the task segment" in capsys.readouterr().err
 
 
 def test_an_encoding_that_was_trained_on_maps_can_be_looked_at(compared, capsys):

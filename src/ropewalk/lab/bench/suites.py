@@ -6,7 +6,12 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from ropewalk.lab.bench.cpu import get_cpu_settings, list_cpu_jobs
 from ropewalk.lab.bench.exponentials import list_exponential_jobs
@@ -16,11 +21,9 @@ from ropewalk.lab.bench.steps import STEP_MODES, get_step_settings, list_step_jo
 from ropewalk.lab.bench.timing import BenchJob, BenchRow, select_bench_jobs
 from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.lab.errors import CommandError
+from ropewalk.lab.figures.cost import draw_step_cost
+from ropewalk.lab.figures.figure_files import encode_figure
 from ropewalk.validation import describe_unknown
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 ROW_LABELS = ("suite", "shape", "mode", "name")
 FAILURE_KEYS = ("refused", "failed")  # what rows without figures say
@@ -122,7 +125,7 @@ def _round_figure(value: Any) -> Any:
 def run_benchmarks(
     suites: Sequence[str],
     path: Path,
-    console: "Console",
+    console: Console,
     *,
     names: Collection[str] = (),
     modes: Collection[str] = (),
@@ -159,11 +162,8 @@ def group_bench_rows(rows: Sequence[BenchRow]) -> Iterator[tuple[str, list[Bench
         yield title, list(found)
 
 
-def make_bench_tables(rows: Sequence[BenchRow]) -> "Iterator[Table]":
+def make_bench_tables(rows: Sequence[BenchRow]) -> Iterator[Table]:
     """A table for each group of rows. A row without figures says why in the last column."""
-    from rich import box
-    from rich.table import Table
-
     for title, group in group_bench_rows(rows):
         made = Table("name", box=box.SIMPLE_HEAD, title=title, title_justify="left")
         for key in list_figure_columns(group):
@@ -196,11 +196,9 @@ def _plan_checked_jobs(suites: Sequence[str], path: Path, names: Collection[str]
 
 
 def _run_with_progress(
-    suites: Sequence[str], path: Path, console: "Console", count: int, done: list[BenchRow], **choice: Any
+    suites: Sequence[str], path: Path, console: Console, count: int, done: list[BenchRow], **choice: Any
 ) -> dict[str, Any]:
     """Measure, with a bar that says what is being measured and how many rows are done, and a line for each of them."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     looks = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     # A bar that moved by itself would take its time from what is measured.
     with Progress(*looks, console=console, transient=True, auto_refresh=False) as progress:
@@ -221,8 +219,5 @@ def _run_with_progress(
 
 
 def _write_cost_figure(document: dict[str, Any], path: Path) -> Path:
-    from ropewalk.lab.figures.cost import draw_step_cost
-    from ropewalk.lab.figures.figure_files import encode_figure
-
     path.write_bytes(encode_figure(draw_step_cost(document), "png"))
     return path

@@ -1,13 +1,9 @@
-"""What files of COCO's form must say of images, kinds and things. What is wrong is told with the file and the entry.
+"""Images with boxes and segmentation masks in COCO's format: a folder with annotations/ and the images.
 
-Outlines of things in the forms of COCO, polygons and run lengths, which pycocotools reads and writes.
-
-Images with boxes and outlines in the form of COCO: a folder with annotations/ and the images.
-
-annotations/ has one instances_train*.json and one instances_val*.json; images lie in the folder of the same ending, as
-train2017/. The second is the test set; for validation a share of the images of the first is kept. Outlines are polygons or
-run lengths, which pycocotools reads. What lies outside of its image is cut off, and boxes of which nothing is left are left
-out and counted. No image may be in both files.
+annotations/ has one instances_train*.json and one instances_val*.json; images are in the folder of the same ending, such
+as train2017/. The second is the test set; a share of the images of the first is held out for validation. Masks are
+polygons or run-length encodings, which pycocotools reads and writes. Boxes are clipped to their image, and those outside
+of it are dropped and counted. No image may be in both files. Errors name the file and the entry.
 """
 
 import importlib

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from ropewalk.code import Code
-from ropewalk.lab.config import Config
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.task_types import find_task
-from ropewalk.lab.tasks import load_trained_model, open_trained_run
+from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.trained_images import ImageRun, iterate_validation
 from ropewalk.models.vit import Block, ViT
 
@@ -24,8 +23,8 @@ def measure_attention_weights(
     Of an even number of patches, the middle is the later of the two. What the query gives to a class token and to registers
     is left out, so that weights sum to 1 less that.
     """
-    if not isinstance(load_trained_model(run), ViT):
-        found = _describe_model(run.config)
+    if (task := find_task(run.config).name) != "classify" or run.config.model:
+        found = f"the task {task}" + (f" and the model {run.config.model}" if run.config.model else "")
         raise ValueError(f"attention patterns are read from our own ViT with the task classify; {run.path} has {found}")
     for layer in layers:
         if not 0 <= layer < run.config.depth:
@@ -34,10 +33,6 @@ def measure_attention_weights(
     assert isinstance(subject, ImageRun)
     assert isinstance(subject.model, ViT)
     return _average_weights(subject, subject.model, layers)
-
-
-def _describe_model(config: Config) -> str:
-    return f"the task {find_task(config).name}" + (f" and the model {config.model}" if config.model else "")
 
 
 @torch.no_grad()

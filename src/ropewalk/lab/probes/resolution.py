@@ -1,12 +1,13 @@
-"""Images of other sizes than those of training: from half to three times its grid of patches, volumes up to twice.
+"""Images of other sizes than in training: grids of half to three times as many patches along each axis, volumes up to
+twice.
 
-The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
-ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
-what the model was trained on. A table that ends where its grid ended reads between its entries or refuses.
+The file's images are resized with antialiasing. Positions of the other grid are computed in two ways: "extrapolate" keeps
+the distance between patches, "rescale" the extent of the image. At the size of training, both are the positions of
+training. A learned table, which ends with its grid, interpolates or refuses.
 
-"ntk" and "yarn" extrapolate with an encoding whose waves these rules of context extension slow down along each axis, as they
-do by default. Images that are larger along no axis are as extrapolated. Encodings that take no such rule say so, once for
-each.
+"ntk" and "yarn" extrapolate with an encoding whose low frequencies these rules of context extension lower along each
+axis, as they do by default. Images that are larger along no axis are as extrapolated. Encodings that support no such rule
+yield one refusal for each.
 """
 
 import math

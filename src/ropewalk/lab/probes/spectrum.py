@@ -60,7 +60,7 @@ def probe_equivariance(opened: ImageRun) -> ProbeRows:
     """
     encoding, grid = convert_to_float64(opened.encoding), opened.grid
     if not turns(encoding):
-        return [{"why": f"{encoding.name} does not turn q and k by generators: theory says nothing of its scores"}]
+        return [{"why": f"{encoding.name} does not rotate q and k by generators: theory gives no bound for its scores"}]
     shifts = [TokenShift(axis, 1.0, step) for axis, step in enumerate(measure_patch_steps(encoding, grid))]
     (worst, expected, _), _ = measure_shift_change(encoding, grid, shifts)  # (L h A)
     names, root = get_axis_names(len(grid)), expected.square().mean(1).sqrt()

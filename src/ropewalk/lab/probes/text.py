@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.lab.data.passkeys import KEY_DIGITS, MIN_KEY_LENGTH, draw_keys, hide_key
 from ropewalk.lab.data.sampling import sequential_order
+from ropewalk.lab.data.text import KEY_DIGITS, MIN_KEY_LENGTH, draw_keys, hide_key
 from ropewalk.lab.inspect.code_structure import ensure_on_cpu
 from ropewalk.lab.probes.probe import Probe, ProbeRows
 from ropewalk.lab.tasks.text import TextRun

@@ -4,20 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord
-from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.statistics import MeanEstimate
-
-
-def format_accuracy(estimate: MeanEstimate | None) -> str:
-    """An accuracy."""
-    return format_score(estimate, TOP1_ACCURACY)
-
-
-def format_accuracy_difference(estimate: MeanEstimate | None) -> str:
-    """A difference of accuracies."""
-    return format_difference(estimate, TOP1_ACCURACY)
 
 
 def exceeds_interval(estimate: MeanEstimate) -> bool:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from ropewalk.encodings.rope import RoPE
 from ropewalk.lab.config import Config, check_unused_settings
-from ropewalk.lab.data.passkeys import MIN_KEY_LENGTH
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
-from ropewalk.lab.data.text import TextData
+from ropewalk.lab.data.text import MIN_KEY_LENGTH, TextData
 from ropewalk.lab.init_from import TrainableModel
 from ropewalk.lab.model_building import check_encoding_class, check_span, scale_to_span
 from ropewalk.lab.run_store import RunFolder
