@@ -64,7 +64,7 @@ def at_start(config: Config) -> float:
         run, accelerator = RunFolder(Path(folder), plain), Accelerator(mixed_precision=precision)
         trainer = Trainer(plain, run, accelerator, lambda record: None)
         initialize_from_run(trainer.plain, RunFolder.at(config.start_path or Path()))
-        return trainer.scores("validation")["accuracy"]
+        return trainer.compute_scores("validation")["accuracy"]
 
 
 def document(runs: list[RunFolder]) -> str:

@@ -43,12 +43,12 @@ def worker(number: int, most: int, epochs: int, given: dict[str, Any], data: str
             config, RunFolder(Path(folder), config), Accelerator(mixed_precision=precision), lambda record: None
         )
         for _ in range(2):
-            trainer.one_epoch()
+            trainer.train_epoch()
         for count in range(1, most + 1):
             gate.wait()
             begun = time.perf_counter()
             for _ in range(epochs if number < count else 0):
-                trainer.one_epoch()
+                trainer.train_epoch()
             if number < count:
                 times.put((count, time.perf_counter() - begun))
             gate.wait()

@@ -21,8 +21,7 @@ from ropewalk.lab.compare.run import compare_encodings
 from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import ParsedEncoding
-from ropewalk.lab.probes import list_probe_names
-from ropewalk.lab.probes.probe_file import load_probes
+from ropewalk.lab.probes import list_probe_names, load_probes
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.probes.text import TEXT_EXTENSION_RULES
 from ropewalk.lab.recipes import RECIPES

@@ -53,13 +53,13 @@ def measured(data: str, recipe: str, encoding: str) -> dict:
         images = torch.randn(config.batch, 3, 32, 32, device="cuda")
         targets = torch.nn.functional.one_hot(torch.arange(config.batch, device="cuda") % 100, 100).float()
         steps = trainer.per_epoch
-        compiling = timed(trainer.one_epoch)
-        batches, augment = list(trainer.batches()), trainer.task.augment
+        compiling = timed(trainer.train_epoch)
+        batches, augment = list(trainer.load_batches()), trainer.task.augment
         works = {
             "bare": lambda: [bare(trainer, images, targets) for _ in range(steps)],
-            "loop": trainer.one_epoch,
+            "loop": trainer.train_epoch,
             "augmentation": lambda: [augment(b.images, b.labels, b.index, epoch=0, classes=100) for b in batches],
-            "validation": lambda: trainer.scores("validation"),
+            "validation": lambda: trainer.compute_scores("validation"),
         }
         times = {name: [] for name in works}
         for _ in range(ROUNDS + 1):

@@ -13,7 +13,7 @@ from ropewalk import cli, testing
 from ropewalk.lab.encoding_spec import parse_options
 from ropewalk.lab.inspect.encoding_facts import summarize_encoding
 
-SETTLED = ["list", "show", "check", "draw", "theory", "fold", "train", "evaluate", "compare", "report", "bench"]
+SETTLED = ["list", "show", "check", "draw", "theory", "fold", "train", "evaluate", "compare", "study", "report", "bench"]
 
 PNG, SVG = b"\x89PNG", b"<?xml"
 
@@ -108,7 +108,7 @@ def test_help(capsys, words):
     assert "usage: ropewalk" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["lst"], ["list", "--yaml"], ["show"], ["draw"], ["draw", "rope", "--theme", "red"]])
+@pytest.mark.parametrize("words", [[], ["list", "--yaml"], ["show"], ["draw"], ["draw", "rope", "--theme", "red"]])
 def test_words_that_make_no_command(capsys, words):
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
@@ -309,6 +309,8 @@ def test_options_are_nearly_json(word, value):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
+        (["lst"], "Unknown verb 'lst'; expected one of list, show"),
+        (["lst"], "Did you mean 'list'"),
         (["show", "axail"], "Did you mean 'axial'"),
         (["show", "axial", "bass=3"], "Unknown option 'bass' of axial; expected one of head_dim"),
         (["show", "axial", "base=-1"], "base must be a number above zero, got -1"),
@@ -337,9 +339,23 @@ def test_options_are_nearly_json(word, value):
         (["draw", "none", "--out", "strangers.py/a.png"], "strangers.py/a.png cannot be written: "),
         (["draw", "none", "--out", "strangers.py/a"], "none-patterns-light.png cannot be written: "),
         (["check", "axail", "--json"], "Did you mean 'axial'"),
+        (["check", "strangers:Diagonl"], "Did you mean 'Diagonal'"),
+        (["draw", "axial", "--figure", "decy"], "Did you mean 'decay'"),
+        (["theory", "axail"], "Did you mean 'axial'"),
+        (["list", "strangers:Diagonl"], "Did you mean 'Diagonal'"),
+        (["list", "axial", "--recipes"], "--recipes lists no encodings, got axial"),
+        (["list", "--recipes", "--settings"], "give --recipes or --settings, got both"),
+        (["theory", "axial", "--json", "--out", "a.png"], "--json prints a document and draws nothing, got --out a.png"),
+        (["theory", "axial", "--json", "--theme", "dark"], "got --theme dark"),
+        (["theory", "alibi", "--out", "a.png"], "alibi rotates no channels, and has no such figure, got --out a.png"),
+        (["bench", "stps"], "Did you mean 'steps'"),
+        (["bench", "ops", "--modes", "eager"], "modes are those of the steps"),
+        (["bench", "steps", "--names", "axail"], "Did you mean 'axial'"),
+        (["bench", "steps", "--names", "strangers:Diagonl"], "Did you mean 'Diagonal'"),
+        (["bench", "--out", "a.txt"], "a file that ends in .json, got a.txt"),
         (["check", "nowhere:Thing"], "No module named 'nowhere'"),
         (["check", ":Thing"], "module ''"),
-        (["check", "strangers:Nobody"], "module strangers has no class 'Nobody'"),
+        (["check", "strangers:Nobody"], "Unknown class 'Nobody' of strangers; expected one of Diagonal, Shy, Picky"),
         (["check", "strangers:Stranger"], "must be a subclass of ropewalk.Encoding"),
         (["check", "strangers:Picky", "heads=2"], "ropewalk: not these"),
         (["check", "strangers:Shy"], "must yield at least one instance"),

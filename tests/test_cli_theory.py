@@ -14,8 +14,13 @@ import ropewalk as rw
 from ropewalk import cli, theory
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.inspect import theory_facts
-from ropewalk.lab.inspect.theory_facts import TokenShift, analyze_encoding, convert_to_float64, measure_shift_change
-from ropewalk.lab.inspect.theory_text import format_residual
+from ropewalk.lab.inspect.theory_facts import (
+    TokenShift,
+    analyze_encoding,
+    convert_to_float64,
+    format_residual,
+    measure_shift_change,
+)
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere
 
@@ -402,7 +407,7 @@ def files():
         ),
         "layers": ({"wave": wave[None].clone()}, "is (1, 2, 6, 2), but that of mixed with these options is (2, 6, 2): give"),
         "whole": ({"wave": wave.long()}, "must be floating, got torch.int64"),
-        "nan": ({"wave": wave / 0}, "must be finite in float32, got 24 numbers of 24 that are not"),
+        "nan": ({"wave": wave / 0}, "must be finite in float32, got 24 values of 24 that are not"),
         "huge": ({"wave": wave.double() * 1e60}, "must be finite in float32"),
     }
 
@@ -419,11 +424,11 @@ def test_files_that_are_none_are_refused(capsys):
     whole = Path("whole.safetensors").read_bytes()
     for content in (b"", b"words", whole[:-8], whole[:40]):
         Path("bad.safetensors").write_bytes(content)
-        assert "bad.safetensors is no whole safetensors file" in refusal(
+        assert "bad.safetensors is not a complete safetensors file" in refusal(
             capsys, "mixed", *SMALL, "--weights", "bad.safetensors"
         )
     assert "gone.safetensors cannot be read: No such file" in refusal(capsys, "mixed", "--weights", "gone.safetensors")
-    assert "learns nothing: there is nothing to load from" in refusal(capsys, "axial", "--weights", "whole.safetensors")
+    assert "has no parameters: there is nothing to load from" in refusal(capsys, "axial", "--weights", "whole.safetensors")
 
 
 def test_numbers_that_overflow_are_refused(capsys):
@@ -432,7 +437,7 @@ def test_numbers_that_overflow_are_refused(capsys):
         encoding.matrix.mul_(1e30)
     save_file(encoding.state_dict(), "far.safetensors")
     words = refusal(capsys, "comrope-ld", *SMALL, "block=4", "--weights", "far.safetensors")
-    assert "comrope-ld has numbers that are too large to compute with" in words
+    assert "comrope-ld has parameters that are too large to compute with" in words
 
 
 def test_without_the_packages_it_says_what_to_install(capsys, monkeypatch):

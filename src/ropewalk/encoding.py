@@ -106,7 +106,8 @@ class Encoding(nn.Module, ABC):
         chosen = self.setting("coordinates") if coordinates is None else coordinates
         self.coordinates = one_of("coordinates", chosen, places.CONVENTIONS)
         if self.allowed_axes is not None and self.axes not in self.allowed_axes:
-            wanted = f"{self.allowed_axes[0]} to {self.allowed_axes[-1]} axes" if len(self.allowed_axes) > 1 else "one axis"
+            least, most = self.allowed_axes[0], self.allowed_axes[-1]
+            wanted = f"{least} to {most} axes" if most > least else "one axis" if most == 1 else f"{most} axes"
             raise ValueError(f"{self.name} takes {wanted}, got axes={self.axes}")
         if self.size is not None and len(self.size) != self.axes:
             raise ValueError(f"size must have one number for each of the {self.axes} axes, got {self.size}")
@@ -211,7 +212,8 @@ class Encoding(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """All options as plain JSON values: `rw.create(**encoding.config())` builds its like."""
         values = {name: getattr(self, name) for name in parameters_of(type(self))}
-        return {"name": self.name} | {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"name": config_name(type(self))} | plain
 
     def __repr__(self) -> str:
         default = {name: parameter.default for name, parameter in parameters_of(type(self)).items()}
@@ -317,6 +319,13 @@ def table_size(encoding: Encoding) -> tuple[int, ...]:
     if encoding.coordinates != "index":
         raise ValueError(f"{encoding.name} counts patches: coordinates must be 'index', got {encoding.coordinates!r}")
     return encoding.size
+
+
+def config_name(kind: type[Encoding]) -> str:
+    """The name of a class in configs: its own in ropewalk; "module:Class" elsewhere, so that `create` finds it."""
+    if kind.__module__.partition(".")[0] == "ropewalk" or "<locals>" in kind.__qualname__:
+        return kind.name
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def parameters_of(kind: type[Encoding]) -> dict[str, inspect.Parameter]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
-from ropewalk.validation import check_choice
+from ropewalk.validation import check_choice, describe_unknown
 
 ALIASES = {"nope": "none"}
 COMMON = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
@@ -80,6 +80,25 @@ def canonical_name(name: str) -> str:
     return name if ":" in name and not built_in else kind.name
 
 
+def is_known(name: str) -> bool:
+    """Whether `create` knows the name without importing a module for it."""
+    try:
+        find(name)
+    except ValueError:
+        return False
+    return True
+
+
+def import_module(name: str) -> None:
+    """Import a module that defines encodings."""
+    if name in sys.modules:
+        return
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        raise ValueError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
 def _path_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
@@ -87,11 +106,8 @@ def _path_of(kind: type) -> str:
 def _find_by_path(path: str, load: bool) -> type[Encoding]:
     """The class of "module:Class"."""
     name, _, attribute = path.partition(":")
-    if load and name not in sys.modules:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            raise ValueError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if load:
+        import_module(name)
     if name not in sys.modules:
         raise ValueError(
             f"the encoding {path!r} is defined outside of ropewalk: import {name} first, or pass --import {name}"
@@ -100,12 +116,18 @@ def _find_by_path(path: str, load: bool) -> type[Encoding]:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise ValueError(f"module {name} has no class {attribute!r}")
+        raise ValueError(describe_unknown("class", [attribute], _list_classes(name), of=name))
     if not (isinstance(found, type) and issubclass(found, Encoding)):
         raise ValueError(f"{path} must be a subclass of ropewalk.Encoding, got {found!r}")
     if inspect.isabstract(found):
         raise ValueError(f"{path} is abstract: it must define {', '.join(sorted(found.__abstractmethods__))}")
     return found
+
+
+def _list_classes(module: str) -> list[str]:
+    """The encodings that a module defines itself."""
+    found = [kind for kind in vars(sys.modules[module]).values() if isinstance(kind, type) and issubclass(kind, Encoding)]
+    return [kind.__name__ for kind in found if kind.__module__ == module and not inspect.isabstract(kind)]
 
 
 def chain(*encodings: Encoding) -> "Chained":

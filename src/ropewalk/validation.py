@@ -67,6 +67,11 @@ def is_finite_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def parse_finite(value: Any) -> float | None:
+    """Return the value if it is a finite number, else None."""
+    return value if is_finite_number(value) else None
+
+
 def is_number_list(value: Any) -> bool:
     """Whether it is a list of such."""
     return isinstance(value, list) and all(map(is_finite_number, value))

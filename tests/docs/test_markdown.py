@@ -9,13 +9,13 @@ from pathlib import Path
 import mypy.api
 import pytest
 
-import gallery
+import encoding_pages
 import ropewalk as rw
 from ropewalk import cli
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.probes.probe_runs import choose_probes
-from ropewalk.lab.studying import parse_settings
+from ropewalk.lab.recipes import parse_settings
 
 ROOT = Path(__file__).parents[2]
 FRONT = sorted(ROOT.glob("*.md"))
@@ -32,7 +32,7 @@ def blocks(text):
 
 def commands(text):
     """What follows `ropewalk` in blocks that have no language, and in prose after a verb; and `--set` alone."""
-    fences = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
+    fences = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
     plain = "\n".join(block for language, block in fences.findall(text) if not language)
     inside = re.findall(r"(?<!\S)ropewalk ([^#\n]+)", plain)
     prose = fences.sub("", text)
@@ -135,7 +135,7 @@ def test_the_page_on_runs_knows_every_file():
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_code_of_an_encoding_s_page_makes_it(name):
-    made = run(name, gallery.page(REGISTRY[name], {}))
+    made = run(name, encoding_pages.format_encoding_page(REGISTRY[name], {}))
     assert type(made["encoding"]) is REGISTRY[name]
     assert "out" in made or "x" in made
 

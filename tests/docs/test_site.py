@@ -10,31 +10,30 @@ import pytest
 import torch
 from mkdocs.config import load_config
 
-import aligned
 import build
-import drawings
-import gallery
-import handwritten
-import links
-import overview
-import recipes
+import encoding_pages
+import library_tables
+import markdown_text
+import recipe_tables
 import ropewalk as rw
-import tables
-import theorems
+from link_check import find_faults
 from ropewalk import testing
 from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.torchvision_sets import list_datasets as data_sets
+from ropewalk.lab.figures import applicable
+from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.lab.inspect.encoding_facts import (
     DocstringEntry,
     parse_class_docstring,
     parse_docstring,
     parse_docstring_entries,
 )
-from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes import list_task_probes
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.studies import ALL_STUDIES
 
 KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
 TEXT = """A summary that
@@ -135,7 +134,7 @@ def test_a_class_says_what_it_is(kind):
 def test_a_class_explains_its_options(kind):
     said = parse_class_docstring(kind)
     own = [name for name in parameters_of(kind) if name not in Shape.__annotations__]
-    assert [name for name in own if not gallery.explained(name, said)] == []
+    assert [name for name in own if not encoding_pages.explain_option(name, said)] == []
     assert set(said.options) <= set(parameters_of(kind)), "the docstring explains what is no option"
 
 
@@ -147,14 +146,14 @@ def test_a_class_explains_its_variants(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_has_all_there_is(kind):
-    page = gallery.page(kind, dict.fromkeys(drawings.names(kind), 700))
+    page = encoding_pages.format_encoding_page(kind, dict.fromkeys(applicable(encoding_pages.create_instance(kind)), 700))
     said = parse_class_docstring(kind)
     assert page.startswith(f"# {kind.name}\n")
     for name in said.options:
         assert name == "variant" or f"\n`{name}=" in page
     for variant in kind.variants if len(kind.variants) > 1 else ():
         assert f"\n`{variant}`" in page
-    for figure in drawings.names(kind):
+    for figure in applicable(encoding_pages.create_instance(kind)):
         assert f"]({kind.name}-{figure}-light.png#only-light)" in page
         assert f"]({kind.name}-{figure}-dark.png#only-dark)" in page
     assert kind.paper.removeprefix("arXiv:") in page
@@ -162,65 +161,55 @@ def test_a_page_has_all_there_is(kind):
 
 def test_an_encoding_is_in_the_gallery_as_soon_as_it_is_registered(monkeypatch, tmp_path):
     monkeypatch.setitem(REGISTRY, "ramp", Ramp)
-    widths = drawings.draw("ramp", "light", tmp_path)
-    gallery.write(tmp_path, dict.fromkeys(rw.names(), widths))
-    overview.write(tmp_path)
-    assert "grows" in (tmp_path / "ramp.md").read_text()
-    assert "](ramp.md)" in (tmp_path / "index.md").read_text()
+    encoding_pages.write_encoding_page("ramp", tmp_path)
+    page = (tmp_path / "ramp.md").read_text()
+    assert "grows" in page
+    assert "](ramp.md)" in encoding_pages.list_encodings()
     drawn = {path.name for path in tmp_path.glob("ramp-*.png")}
-    assert list(widths) == drawings.names(Ramp)
-    assert drawn == {f"ramp-{name}-light.png" for name in ["thumbnail", *widths]}
-    assert "ropewalk.encodings.axial.Axial" in tables.encodings()
+    names = ["thumbnail", *applicable(encoding_pages.create_instance(Ramp))]
+    assert drawn == {f"ramp-{name}-{theme}.png" for name in names for theme in FIGURE_THEMES}
+    assert all(f"](ramp-{name}-dark.png#only-dark){{ width=" in page for name in names[1:])
+    assert "ropewalk.encodings.axial.Axial" in library_tables.reference_encodings()
 
 
 def test_the_random_start_of_a_figure_is_the_same_every_time():
-    first, second = (drawings.instance(rw.Mixed) for _ in range(2))
+    first, second = (encoding_pages.create_instance(rw.Mixed) for _ in range(2))
     assert torch.equal(first.wave, second.wave)
 
 
 def test_claims_are_in_the_words_of_the_traits():
-    said = gallery.facts(rw.ALiBi)
+    said = encoding_pages.format_facts(rw.ALiBi)
     assert "what it adds to the logits falls as the key moves away" in said
-    assert "what it adds to the logits falls as the key moves away" not in gallery.facts(rw.Mixed)
-    assert "q and k keep their norms" not in gallery.facts(rw.XPos)
-    assert "| column only:" in gallery.facts(rw.Spherical)
+    assert "what it adds to the logits falls as the key moves away" not in encoding_pages.format_facts(rw.Mixed)
+    assert "q and k keep their norms" not in encoding_pages.format_facts(rw.XPos)
+    assert "| column only:" in encoding_pages.format_facts(rw.Spherical)
 
 
 def test_formulas_and_code_are_left_alone():
-    assert aligned.prose("    x[0] * y[1]") == "    x[0] * y[1]"
-    assert aligned.prose("from [0, 1] by `x[0]`, a * b < c") == "from &#91;0, 1] by `x[0]`, a &#42; b &#60; c"
+    assert markdown_text.escape_prose("    x[0] * y[1]") == "    x[0] * y[1]"
+    assert markdown_text.escape_prose("from [0, 1] by `x[0]`, a * b < c") == "from &#91;0, 1] by `x[0]`, a &#42; b &#60; c"
 
 
 def test_aligned_lists_become_definition_lists():
-    made = aligned.markdown("Words.\n\nvariant  Whose.\n  heo  his\nbase     More.")
+    made = markdown_text.format_docstring("Words.\n\nvariant  Whose.\n  heo  his\nbase     More.")
     assert made == "Words.\n\n`variant`\n:   Whose.\n\n    `heo`\n    :   his\n\n`base`\n:   More."
 
 
-def test_pages_include_sections_of_other_files():
-    text = "# A\n\nfirst\n\n## B\n\nsecond\n\n### C\n\nthird\n\n## D\n\nfourth\n"
-    assert handwritten.section(text, "B").split() == ["second", "###", "C", "third"]
-    assert handwritten.section(text, "D").split() == ["fourth"]
-    assert handwritten.section("# A\n```python\n# no heading\n```\n# B\n", "A") == "```python\n# no heading\n```"
-    with pytest.raises(ValueError, match=r"'E'.*A, B, C, D"):
-        handwritten.section(text, "E")
-
-
-def test_included_links_lead_to_pages_of_the_site():
-    made = handwritten.filled("{{ README.md # Further }}")
-    assert "](adding.md)" in made
-    assert "CONTRIBUTING.md" not in made
-    made = handwritten.filled("{{ README.md # Which encoding should I use? }}")
-    assert "| [`axial`](encodings/axial.md) |" in made
-    assert "`rw.spectra.span` tells" in made
-
-
-def test_every_page_of_the_navigation_is_written(tmp_path):
+def test_every_page_is_in_the_navigation_once(tmp_path):
     config = load_config(str(build.ROOT / "mkdocs.yml"), docs_dir=str(tmp_path))
+    sources = build.list_sources(tmp_path)
+    for target in sources.values():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    build.extend_navigation(config.nav, tmp_path)
     pages = [page for entry in config.nav for page in _leaves(entry)]
-    generated = {"papers.md", "encodings/index.md", "theory/index.md", *(f"theory/{name}.md" for name in theorems.ORDER)}
-    assert len(pages) > 10
-    written = {f"studies/{path.name}" for path in (handwritten.HERE / "studies").iterdir()}
-    assert {page for page in pages if not (handwritten.HERE / "pages" / page).exists()} == generated | written
+    written = {str(path.relative_to(tmp_path)) for path in sources.values()}
+    assert sorted(pages) == sorted({*written, *(f"encodings/{name}.md" for name in rw.names())})
+    assert len(pages) > 60
+
+
+def test_pages_of_studies_are_named_after_them():
+    assert {path.stem for path in (build.HERE / "studies").glob("*.md")} <= set(ALL_STUDIES)
 
 
 def test_warnings_are_errors(tmp_path):
@@ -244,7 +233,7 @@ def site(tmp_path):
         '<a href="deep/b.html#top">B</a> <a href="#here" id="here">A</a> <a href="https://arxiv.org/abs/2403.13298">P</a>'
     )
     (tmp_path / "index.html").write_text(f'{head} {linked} <img src="a.png#only-light" srcset="a.png 2x" alt="words">')
-    assert links.faults(tmp_path) == []
+    assert find_faults(tmp_path) == []
     return tmp_path
 
 
@@ -268,33 +257,33 @@ def site(tmp_path):
 def test_faults_of_a_page_are_found(site, wrong, fault):
     page = site / "index.html"
     page.write_text(page.read_text() + wrong)
-    (found,) = links.faults(site)
+    (found,) = find_faults(site)
     assert found.startswith("index.html: ")
     assert fault in found
 
 
 def test_styles_load_nothing_from_elsewhere(site):
     (site / "style.css").write_text('@import "https://fonts.example/x.css"; p { background: url("//img.example/a.png") }')
-    assert [fault.partition(" host: ")[2] for fault in links.faults(site)] == [
+    assert [fault.partition(" host: ")[2] for fault in find_faults(site)] == [
         "https://fonts.example/x.css",
         "//img.example/a.png",
     ]
 
 
 def test_common_options_are_all_on_their_page():
-    page = (handwritten.HERE / "pages" / "reference" / "options.md").read_text()
+    page = (build.HERE / "pages" / "reference" / "options.md").read_text()
     assert [name for name in Shape.__annotations__ if f"\n`{name}`\n:" not in page] == []
 
 
 def test_every_check_is_in_its_table():
-    table = tables.checks()
+    table = library_tables.list_checks()
     for check in {*testing.ALWAYS, *testing.checks_for(rw.RoPE(head_dim=8)), *testing.checks_for(rw.Axial(head_dim=8))}:
         assert f"| {check.__name__.removeprefix('check_').replace('_', ' ')} | " in table
         assert inspect.getdoc(check).partition("\n")[0].replace("|", "&#124;") in table
 
 
 def test_recipes_are_beside_each_other_where_they_differ():
-    head, _, *rows = recipes.recipes().splitlines()
+    head, _, *rows = recipe_tables.list_recipes().splitlines()
     assert re.findall(r"`(.+?)`", head) == list(RECIPES)
     shown = {cells[0].strip("`"): cells[1:] for cells in (row.strip("| ").split(" | ") for row in rows)}
     assert shown["batch"] == [f"{config.batch:,}" for config in RECIPES.values()]
@@ -310,32 +299,32 @@ def test_recipes_are_beside_each_other_where_they_differ():
 
 
 def test_recipes_say_whose_they_are():
-    assert re.findall(r"^`(.+)`$", recipes.whose(), flags=re.MULTILINE) == list(RECIPES)
+    assert re.findall(r"^`(.+)`$", recipe_tables.describe_recipes(), flags=re.MULTILINE) == list(RECIPES)
 
 
-@pytest.mark.parametrize("each", recipes.CONTRADICTIONS, ids=lambda each: f"{each.recipe}-{each.what}")
+@pytest.mark.parametrize("each", recipe_tables.CONTRADICTIONS, ids=lambda each: f"{each.recipe}-{each.setting}")
 def test_recipes_take_a_side(each):
-    assert each.value(RECIPES[each.recipe]) in (each.one[0], each.other[0])
+    assert each.get_value(RECIPES[each.recipe]) in (each.one[0], each.other[0])
     assert each.one[0] != each.other[0]
-    assert f"| {each.what} | " in recipes.contradictions()
+    assert f"| {each.setting} | " in recipe_tables.list_contradictions()
 
 
 def test_every_setting_is_in_its_table():
-    table = recipes.settings()
+    table = recipe_tables.list_settings()
     assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(vars(Config()))
     assert "| `batch` | 1,024 | Images or windows of text in a step, of all processes together. |" in table
     assert "| `strength` | – | See `augment`. |" in table
 
 
 def test_settings_are_words():
-    assert [recipes.word(value) for value in (None, True, [], [3, 5], {"a": 0.5}, 1e-4, "x")] == [
+    assert [recipe_tables.format_value(value) for value in (None, True, [], [3, 5], {"a": 0.5}, 1e-4, "x")] == [
         "–", "yes", "–", "3, 5", "a 0.5", "0.0001", "x",
     ]  # fmt: skip
 
 
 def test_the_pages_of_the_lab_leave_nothing_out():
-    pages = {page.stem: page.read_text() for page in (handwritten.HERE / "pages").glob("lab-*.md")}
-    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(IMAGE_PROBES)
+    pages = {page.stem: page.read_text() for page in (build.HERE / "pages").glob("lab-*.md")}
+    assert re.findall(r"^## ([a-z]+)$", pages["lab-probes"], flags=re.MULTILINE) == list(list_task_probes("classify"))
     assert [name for name in (*data_sets(), *AUGMENT_OPERATIONS) if f"`{name}`" not in pages["lab-recipes"]] == []
 
 

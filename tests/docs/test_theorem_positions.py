@@ -1,15 +1,12 @@
 """The pages on what breaks without commuting and on distance: they run, and each assertion on them can fail."""
 
 import ast
-import importlib
-import re
-import sys
-from pathlib import Path
+import contextlib
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
-theorems = importlib.import_module("theorems")
+from page_engine import BLOCK, EXPRESSION, find_verdicts
+from tests.support.rendered_pages import read_theory, render_theory, split_sections
 
 PAGES = ("breaking", "distance")
 
@@ -75,25 +72,15 @@ MUTANTS = {
 }
 
 
-def source(name):
-    return (theorems.SOURCES / f"{name}.md").read_text()
-
-
-def cut(text):
-    """The beginning of a page, and its sections by anchor."""
-    start, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    return start, {re.search(r"\{#([\w-]+)\}", section)[1]: section for section in sections}
-
-
-SECTIONS = {anchor: (name, section) for name in PAGES for anchor, section in cut(source(name))[1].items()}
+SECTIONS = {anchor: (name, section) for name in PAGES for anchor, section in split_sections(read_theory(name))[1].items()}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs_and_nothing_is_left_to_fill(name):
-    text, figures = theorems.page(source(name), name)
+    text, figures = render_theory(read_theory(name), name)
     assert "{{" not in text
-    assert len(figures) == 2 * len(theorems.FIGURE.findall(source(name)))
-    assert [anchor for _, anchor, _, _ in theorems.claims(text)] == list(cut(source(name))[1])
+    assert len(figures) == 2 * read_theory(name).count("{{ figure(")
+    assert [anchor for _, anchor, _, _ in find_verdicts(text)] == list(split_sections(read_theory(name))[1])
 
 
 @pytest.mark.parametrize(("anchor", "before", "after"), MUTANTS.values(), ids=MUTANTS)
@@ -101,7 +88,7 @@ def test_an_assertion_can_fail(anchor, before, after):
     name, section = SECTIONS[anchor]
     assert before in section
     with pytest.raises(AssertionError):
-        theorems.page(cut(source(name))[0] + section.replace(before, after), name)
+        render_theory(split_sections(read_theory(name))[0] + section.replace(before, after), name)
 
 
 def test_every_section_has_a_mutant():
@@ -116,9 +103,14 @@ def names(code, context):
 @pytest.mark.parametrize("name", PAGES)
 def test_no_section_sets_what_an_earlier_one_shows(name):
     shown = set()
-    for section in cut(source(name))[1].values():
-        assert not shown & set().union(*(names(block, ast.Store) for block in theorems.BLOCK.findall(section)))
-        values = [f'f"{{{value}}}"' for value in theorems.VALUE.findall(section)]
-        shown |= set().union(
-            *(names(code, ast.Load) for code in (*values, *(x[2] for x in theorems.FIGURE.findall(section))))
-        )
+    for section in split_sections(read_theory(name))[1].values():
+        assert not shown & set().union(*(names(block, ast.Store) for _, block in BLOCK.findall(section)))
+        shown |= set().union(*(names(drop_format(code), ast.Load) for code in EXPRESSION.findall(section)))
+
+
+def drop_format(code):
+    """An expression without its format, if it has one."""
+    with contextlib.suppress(SyntaxError):
+        ast.parse(code)
+        return code
+    return code.rpartition(":")[0]

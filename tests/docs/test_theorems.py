@@ -1,21 +1,17 @@
 """The pages on theory: they run, each assertion on them can fail, and what they compute stands where it belongs."""
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 import ropewalk as rw
+from page_engine import HERE, VERDICT, find_verdicts
 from ropewalk.lab.figures.theme import FIGURE_THEMES
-
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
-papers = importlib.import_module("papers")
-theorems = importlib.import_module("theorems")
+from tests.support.rendered_pages import THEORY, read_theory, render_theory
 
 PAGES = ("tokens", "rotations", "commuting")
-WRITTEN = [name for name in theorems.ORDER if (theorems.SOURCES / f"{name}.md").exists()]
+WRITTEN = [path.stem for path in sorted(THEORY.glob("*.md")) if path.stem != "index"]
 PAGE = """# A page
 
 ```python
@@ -29,10 +25,10 @@ print(x > 0)
 assert x < {bound}
 ```
 
-{{{{ figure line "A line" curves(look, {{"it": ([0, 1], [0, x])}}, x="a", y="b") }}}}
+{{{{ figure("line", "A line", draw_curves, {{"it": ([0, 1], [0, x])}}, x="a", y="b") }}}}
 
-**Exact.** It is {{{{= x:.3f }}}} of
-{{{{= 1 + 1 }}}}.
+**Exact.** It is {{{{ x:.3f }}}} of
+{{{{ 1 + 1 }}}}.
 
 ## This says nothing {{#nothing}}
 """
@@ -139,17 +135,13 @@ MUTANTS = {
 }
 
 
-def source(name):
-    return (theorems.SOURCES / f"{name}.md").read_text()
-
-
 def sections(text):
     return re.split(r"^## ", text, flags=re.MULTILINE)[1:]
 
 
 @pytest.fixture(scope="module")
 def built():
-    return {name: theorems.page(source(name), name) for name in PAGES}
+    return {name: render_theory(read_theory(name), name) for name in PAGES}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -159,49 +151,38 @@ def test_a_page_runs_and_nothing_is_left_to_fill(built, name):
     shown = re.findall(r"\]\((\S+)-(light|dark)\.png#only-(light|dark)\)", text)
     assert {(figure, theme) for figure, theme, _ in shown} == set(figures)
     assert all(theme == only for _, theme, only in shown)
-    assert [claim[2:] for claim in theorems.claims(text)] == [claim[2:] for claim in theorems.claims(in_order(source(name)))]
-
-
-def in_order(text):
-    """A page whose values are filled in as soon as they are met: one that a later block changes is another then."""
-    namespace = {}
-
-    def filled(found):
-        if found[1]:
-            theorems._printed(found[1], "page", namespace)
-            return found[0]
-        return str(eval(f'f"{{{found[2]}}}"', namespace))
-
-    return re.sub(f"{theorems.BLOCK.pattern}|{theorems.VALUE.pattern}", filled, text, flags=theorems.BLOCK.flags)
+    assert [claim[1] for claim in find_verdicts(text)] == [claim[1] for claim in find_verdicts(read_theory(name))]
 
 
 @pytest.mark.parametrize(("name", "before", "after"), MUTANTS.values(), ids=MUTANTS)
 def test_an_assertion_can_fail(name, before, after):
-    text = source(name)
+    text = read_theory(name)
     assert before in text
     with pytest.raises(AssertionError):
-        theorems.page(text.replace(before, after), name)
+        render_theory(text.replace(before, after), name)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_section_has_a_mutant(name):
     own = [before for page, before, _ in MUTANTS.values() if page == name]
-    assert [section.splitlines()[0] for section in sections(source(name)) if not any(text in section for text in own)] == []
+    assert [
+        section.splitlines()[0] for section in sections(read_theory(name)) if not any(text in section for text in own)
+    ] == []
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_section_has_one_verdict(name):
-    text = source(name)
-    found = [len(theorems.VERDICT.findall(section)) for section in sections(text)]
-    assert found == [1] * len(theorems.claims(text))
+    text = read_theory(name)
+    found = [len(VERDICT.findall(section)) for section in sections(text)]
+    assert found == [1] * len(find_verdicts(text))
     assert found
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_links_lead_somewhere(name):
-    anchors = {page: re.findall(r"\{#([\w-]+)\}$", source(page), flags=re.MULTILINE) for page in WRITTEN}
-    parts = {part.__name__.rpartition(".")[2] for part in papers.PARTS}
-    for target in re.findall(r"\]\(([^)]+\.md[^)]*)\)", source(name)):
+    anchors = {page: re.findall(r"\{#([\w-]+)\}$", read_theory(page), flags=re.MULTILINE) for page in WRITTEN}
+    parts = re.findall(r"\{#(\w+)\}$", (HERE / "pages" / "papers.md").read_text(), flags=re.MULTILINE)
+    for target in re.findall(r"\]\(([^)]+\.md[^)]*)\)", read_theory(name)):
         page, _, anchor = target.partition("#")
         kind = str(Path(page).parent)
         if kind == "." and Path(page).stem in WRITTEN:
@@ -213,7 +194,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_output_stands_below_its_block_and_values_are_filled():
-    text, figures = theorems.page(PAGE.format(less="less", bound=1), "page")
+    text, figures = render_theory(PAGE.format(less="less", bound=1), "page")
     assert "print(x > 0)\n```\n\n```text\nTrue\n```\n" in text
     assert "assert x < 1\n```\n\n![A line](line-light.png#only-light)\n![A line](line-dark.png#only-dark)\n" in text
     assert "It is 0.667 of\n2." in text
@@ -222,9 +203,9 @@ def test_output_stands_below_its_block_and_values_are_filled():
 
 def test_a_failing_assertion_fails_the_page():
     with pytest.raises(AssertionError):
-        theorems.page(PAGE.format(less="less", bound=0.5), "page")
+        render_theory(PAGE.format(less="less", bound=0.5), "page")
 
 
 def test_claims_are_the_verdicts_of_sections():
-    text, _ = theorems.page(PAGE.format(less="less", bound=1), "page")
-    assert theorems.claims(text) == [("Two thirds are less than one", "thirds", "Exact", "It is 0.667 of 2.")]
+    text, _ = render_theory(PAGE.format(less="less", bound=1), "page")
+    assert find_verdicts(text) == [("Two thirds are less than one", "thirds", "Exact", "It is 0.667 of 2.")]

@@ -33,8 +33,7 @@ from ropewalk.lab.augment.geometry import (
     resize_boxes,
     rotate_quarter_turns,
 )
-from ropewalk.lab.augment.mixing import mix_pairs
-from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS, DRAWS_PER_OPERATION, AugmentPipeline
+from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS, DRAWS_PER_OPERATION, AugmentPipeline, mix_pairs
 from ropewalk.lab.augment.rand_augment import RAND_AUGMENT_OPERATIONS, apply_rand_augment, choose_operations
 from ropewalk.lab.hash_random import draw_uniform
 

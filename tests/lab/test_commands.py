@@ -1,5 +1,6 @@
 """The verbs on runs: theory, fold, train, evaluate, compare and report, with one small run that all share."""
 
+import dataclasses
 import fcntl
 import json
 import math
@@ -20,14 +21,15 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk import cli
+from ropewalk.cli.run_verbs import _merge_encodings
 from ropewalk.lab import progress_bars, run_store
 from ropewalk.lab.console import make_console
 from ropewalk.lab.inspect.theory_facts import analyze_encoding
-from ropewalk.lab.probes import IMAGE_PROBES
-from ropewalk.lab.probes.open_run import load_image_model
+from ropewalk.lab.probes import PROBES
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
-from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studying import merge_encodings, parse_settings
+from ropewalk.lab.recipes import parse_settings
+from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT
 from tests.support.patch_everywhere import patch_everywhere
@@ -200,7 +202,7 @@ def test_a_full_disk_leaves_the_folded_file_of_before(capsys, path, monkeypatch)
 
 def test_train_says_what_it_came_to_and_where(capsys, path):
     status, out, err = run(capsys, "train", NAME, "--set", *TINY)
-    accuracy = 100 * json.loads((path / "result.json").read_text())["test_accuracy"]
+    accuracy = 100 * read_json(path / "result.json")["test_accuracy"]
     assert (status, err) == (0, "")
     assert out == f"1 of 1  {NAME}, seed 0: test accuracy {accuracy:.1f} %\n{path}\n"
 
@@ -208,7 +210,7 @@ def test_train_says_what_it_came_to_and_where(capsys, path):
 def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
     for words in (["augment=crop"], ["augment="]):
         assert run(capsys, "train", "none", "--seed", "3", "--set", *TINY, *words)[0] == 0
-    found = [json.loads(path.read_text()) for path in Path("runs").glob("*/config.json")]
+    found = [read_json(path) for path in Path("runs").glob("*/config.json")]
     assert sorted(each["augment"] for each in found) == [[], ["crop"]]
     assert [(each["seed"], each["width"], each["depth"]) for each in found] == [(3, 16, 2)] * 2
 
@@ -240,7 +242,24 @@ def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
         (["compare", "mixed", "mixed"], "encodings must differ, got mixed more than once"),
         (["compare", "mixed", "--probes", "cots"], "Did you mean 'cost'?"),
         (["compare", "mixed", "--set", "data=mnist"], "MNIST/raw, but is not there"),
-        (["evaluate", "nowhere"], "no run is at nowhere: a run is a folder with a config.json"),
+        (
+            ["compare", "mixed", "--no-report", "--probes", "cost"],
+            "--no-report probes nothing and writes no report: leave out --probes",
+        ),
+        (["compare", "mixed", "--no-report", "--out", "a"], "leave out --out"),
+        (["compare", "mixed", "--also", "axail"], "Did you mean 'axial'?"),
+        (["compare", "mixed", "--recipe", "digts"], "Did you mean 'digits'?"),
+        (["train", "mixed", "--task", "detct"], "Did you mean 'detect'?"),
+        (["train", "mixed", "--task", "detect"], "detect"),
+        (
+            ["train", "mixed", "--model", "timm:vit_tiny_patch16_224", "--set", "width=32"],
+            "width has no effect with model=timm:",
+        ),
+        (["train", "mixed", "--set", "head=linear"], "head"),
+        (["train", "mixed", "--from", "nowhere"], "nowhere"),
+        (["train", "mixed", "--import", "nowhere"], "No module named 'nowhere'"),
+        (["evaluate", "nowhere", "--probes", "cots"], "Did you mean 'cost'?"),
+        (["evaluate", "nowhere"], "no run is at nowhere: a run directory has a config.json"),
         (["report", "nowhere"], "no run is at nowhere"),
         (["report"], "no run is at runs"),
         (["report", "file"], "file cannot be read"),
@@ -283,13 +302,13 @@ def test_a_run_that_cannot_be_read_is_told_and_left_out(capsys, path):
     damaged.mkdir()
     (damaged / "config.json").write_text("{")
     status, out, err = run(capsys, "report", "runs", "--baseline", NAME)
-    assert (status, out) == (0, "out/report/report.html\n")
+    assert (status, out.splitlines()[-1]) == (0, Path("out/report/report.html").resolve().as_uri())
     assert "damaged is left out" in err
 
 
 def test_what_is_trained_beside_is_known_however_it_is_spelt():
-    assert merge_encodings(["axial", "learned_ape"], ["learned-ape"]) == ["axial", "learned_ape"]
-    assert merge_encodings(["axial"], ["learned-ape"]) == ["axial", "learned-ape"]
+    assert _merge_encodings(["axial", "learned_ape"], ["learned-ape"], "none") == ["axial", "learned_ape"]
+    assert _merge_encodings(["axial"], ["learned-ape"], "none") == ["axial", "learned-ape"]
 
 
 def test_one_side_is_that_of_a_square():
@@ -300,7 +319,8 @@ def test_a_gpu_that_is_not_there_is_refused(capsys, elsewhere, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cuda:0")
     for verb in ("train", "compare"):
-        assert "got cuda:0, and torch finds no GPU" in refusal(capsys, verb, "mixed", "--set", *TINY)
+        words = refusal(capsys, verb, "mixed", "--set", *TINY)
+        assert all(part in words for part in ("ACCELERATE_TORCH_DEVICE", "cuda:0", "no GPU"))
     assert not list(Path().iterdir())
 
 
@@ -327,13 +347,13 @@ def test_what_ends_in_the_middle_ends_in_a_line_and_goes_on(capsys, elsewhere, m
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "one_step", broken)
+        patch.setattr(Trainer, "train_step", broken)
         assert refusal(capsys, "train", "none", "--set", *TINY, code=code) == f"ropewalk: {reason}\n"
     assert run(capsys, "train", "none", "--set", *TINY)[0] == 0
 
 
 def test_an_error_of_ours_is_not_hidden(elsewhere, monkeypatch):
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: [][1])
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: [][1])
     with pytest.raises(IndexError):
         cli.main(["train", "none", "--set", *TINY])
 
@@ -341,7 +361,7 @@ def test_an_error_of_ours_is_not_hidden(elsewhere, monkeypatch):
 def test_interrupted_training_says_that_it_goes_on(capsys, elsewhere, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ProgressLines, "record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert run(capsys, "train", "none", "--set", *TINY) == (130, "stopped; the same command goes on\n", "")
+        assert run(capsys, "train", "none", "--set", *TINY) == (130, "stopped; the same command resumes\n", "")
     assert run(capsys, "train", "none", "--set", *TINY)[0] == 0
     assert len(list(Path("runs").iterdir())) == 1
 
@@ -354,7 +374,7 @@ def test_ctrl_c_ends_the_command(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
-    assert out.splitlines()[-1] == "stopped; the same command goes on"
+    assert out.splitlines()[-1] == "stopped; the same command resumes"
 
 
 # Trackers. None that could reach a network is ever made.
@@ -398,30 +418,42 @@ def test_a_tracker_gets_settings_and_metrics(capsys, elsewhere, monkeypatch):
 
 
 def test_evaluate_probes_and_says_where(capsys, path):
-    assert run(capsys, "evaluate", path, "--probes", "reached") == (0, f"{path}/probes.json\n", "")
-    assert list(json.loads((path / "probes.json").read_text())) == ["reached", "refused"]
+    status, out, err = run(capsys, "evaluate", path, "--probes", "reached", "cost")
+    where, *lines = out.splitlines()
+    assert (status, err, where) == (0, "", f"{path}/probes.json")
+    rows = read_json(path / "probes.json")
+    assert [line.split()[0] for line in lines] == ["reached"] * len(rows["reached"]) + ["cost"] * len(rows["cost"])
+    assert f"images_per_second {rows['cost'][0]['images_per_second']:.4g}" in lines[-1]
+    assert f"accuracy {rows['reached'][0]['accuracy']:.4g}" in lines[0]
+    assert list(rows) == ["reached", "cost", "refused"]
     status, out, _ = run(capsys, "evaluate", "runs", "--probes", "frequencies", "--json")
     assert status == 0
     found = json.loads(out)
     assert list(found) == [str(path)]
-    assert list(found[str(path)]) == ["reached", "frequencies", "refused"]
+    assert list(found[str(path)]) == ["reached", "cost", "frequencies", "refused"]
 
 
 def test_evaluate_goes_on_when_one_run_cannot_be_probed(capsys, path):
     other = Path(shutil.copytree(path, "runs/another"))
     unfinished(other)
     status, out, err = run(capsys, "evaluate", "runs", "--probes", "reached")
-    first, *paths = out.splitlines()
-    assert (status, err, paths) == (1, "", [f"{path}/probes.json"])
-    assert first.startswith("another could not be probed: only a run that is done is probed")
-    assert "only a run that is done is probed" in refusal(capsys, "evaluate", other)
+    first, where, *rows = out.splitlines()
+    assert (status, err, where) == (1, "", f"{path}/probes.json")
+    assert all(row.split()[0] == "reached" for row in rows)
+    assert first.startswith("another could not be probed: only a finished run is probed")
+    assert "only a finished run is probed" in refusal(capsys, "evaluate", other)
+
+
+def set_measure(monkeypatch, measure):
+    """Replace what the probe `cost` does."""
+    monkeypatch.setitem(PROBES, "cost", dataclasses.replace(PROBES["cost"], measure=measure))
 
 
 def test_interrupted_probing_says_that_it_goes_on(capsys, path, monkeypatch):
-    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
+    set_measure(monkeypatch, lambda opened: (_ for _ in ()).throw(KeyboardInterrupt))
     words = ["evaluate", path, "--probes", "reached", "cost"]
-    assert run(capsys, *words) == (130, "stopped; the same command goes on\n", "")
-    assert "reached" in json.loads((path / "probes.json").read_text())
+    assert run(capsys, *words) == (130, "stopped; the same command resumes\n", "")
+    assert "reached" in read_json(path / "probes.json")
 
 
 def test_a_terminal_sees_how_far_it_is(capsys, path, monkeypatch):
@@ -430,10 +462,11 @@ def test_a_terminal_sees_how_far_it_is(capsys, path, monkeypatch):
     _, out, err = run(capsys, "evaluate", path, "--probes", "reached", "frequencies")
     assert "2 of 2" in out
     assert f"{path.name}: frequencies" in out
-    assert out.splitlines()[-1].endswith("probes.json")
+    assert f"{path}/probes.json" in out
     _, out, err = run(capsys, "report", path)
     assert "a report of 1 run" in err
-    assert out == "out/report/report.html\n"
+    url = Path("out/report/report.html").resolve().as_uri()
+    assert re.search(rf"\x1b\]8;[^;]*;{re.escape(url)}\x1b\\", out)  # a hyperlink
 
 
 def test_others_see_a_line_now_and_then(capsys, monkeypatch):
@@ -452,38 +485,53 @@ def test_one_process_speaks_for_all(capsys, monkeypatch):
     assert capsys.readouterr().out == "0\n"
 
 
+def test_a_probe_of_another_task_is_refused(capsys, path):
+    words = refusal(capsys, "evaluate", path, "--probes", "reached", "passkey")
+    assert "Unknown probe 'passkey' of these runs; expected one of " in words
+    assert not (path / "probes.json").exists()
+
+
 # compare and report
+
+
+def test_a_baseline_of_a_report_is_among_its_runs(capsys, path):
+    assert f"Unknown baseline 'axial'; expected one of {NAME}" in refusal(capsys, "report", "--baseline", "axial")
+    assert "Did you mean 'mixed'?" in refusal(capsys, "report", "--baseline", "mixd")
+    assert not Path("out").exists()
+    assert run(capsys, "report")[0] == 0  # none is the default, among the runs or not
 
 
 def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     words = ["compare", NAME, "--seeds", "1", "--set", *TINY, "--probes", "reached", "cost", "--out", "page", "--also"]
     status, out, err = run(capsys, *words)
     assert (status, err) == (0, "")
-    first, second, *lines, comparison, page = out.splitlines()
+    first, second, *lines, page = out.splitlines()
+    comparison = next(line for line in lines if line.startswith("runs/comparison-"))
+    assert any("has the highest mean test accuracy" in line for line in lines)
     assert first.startswith("1 of 2  none, seed 0: test accuracy ")
     assert second.startswith(f"2 of 2  {NAME}, seed 0: done before, test accuracy ")
-    (row,) = [line.split() for line in lines if line.strip().startswith(NAME)]
-    rate = json.loads((path / "probes.json").read_text())["cost"][0]["images_per_second"]
+    (row,) = [line.split() for line in lines if line.startswith(f"  {NAME}")]
+    rate = read_json(path / "probes.json")["cost"][0]["images_per_second"]
     assert row[-1] == f"{rate:,.0f}"
-    assert comparison.startswith("runs/comparison-")
-    assert page == "page/report.html"
-    assert NAME in Path(page).read_text()
-    monkeypatch.setattr(Trainer, "one_step", lambda *_: pytest.fail("trained again"))
-    monkeypatch.setitem(IMAGE_PROBES, "cost", lambda opened: pytest.fail("probed again"))
+    assert page == Path("page/report.html").resolve().as_uri()
+    assert NAME in Path("page/report.html").read_text()
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: pytest.fail("trained again"))
+    set_measure(monkeypatch, lambda opened: pytest.fail("probed again"))
     assert run(capsys, *words)[0] == 0
-    assert run(capsys, "report", comparison, "--out", "again")[:2] == (0, "again/report.html\n")
-    assert Path("again/report.html").read_bytes() == Path(page).read_bytes()
+    status, out, _ = run(capsys, "report", comparison, "--out", "again")
+    assert (status, out.splitlines()[-1]) == (0, Path("again/report.html").resolve().as_uri())
+    assert Path("again/report.html").read_bytes() == Path("page/report.html").read_bytes()
 
 
 def test_compare_reports_though_probing_fails(capsys, path, monkeypatch):
     def broken(opened):
         raise RuntimeError(f"no {opened.config.encoding}")
 
-    monkeypatch.setitem(IMAGE_PROBES, "cost", broken)
+    set_measure(monkeypatch, broken)
     status, out, err = run(capsys, "compare", NAME, "--also", "--seeds", "1", "--set", *TINY, "--probes", "cost")
     assert (status, err) == (1, "")
     assert f"{path.name} could not be probed: no comrope-ld" in out
-    assert out.splitlines()[-1] == "out/report/report.html"
+    assert out.splitlines()[-1] == Path("out/report/report.html").resolve().as_uri()
 
 
 def test_compare_without_a_report(capsys, path):

@@ -21,10 +21,10 @@ from ropewalk.lab.recipes import RECIPES
         ({"fraction": 0}, "fraction must be above 0"),
         ({"batch": 0}, "batch must be 1 or more"),
         ({"epochs": 2.5}, r"epochs.*got 2.5"),
-        ({"task": "boxes"}, r"task.*got 'boxes'"),
+        ({"task": "boxes"}, r"task 'boxes'.*detect, masks"),
         ({"pool": "max"}, r"pool.*got 'max'"),
         ({"span": "wide"}, r"span.*got 'wide'"),
-        ({"size": 8}, r"size.*tuple\[int, \.\.\.\], got 8"),
+        ({"size": 8}, r"size.*tuple\[int, \.\.\.\].*got 8"),
         ({"options": 3}, r"options.*dict\[str, Any\], got 3"),
     ],
 )

@@ -28,9 +28,9 @@ def trainer(folder):
 
 def losses(made, steps):
     """Of one batch, as if it came in these steps."""
-    batch, found = next(iter(made.batches())), []
+    batch, found = next(iter(made.load_batches())), []
     for made.step in steps:
-        found.append(made.one_step(batch).item())
+        found.append(made.train_step(batch).item())
     return found
 
 
@@ -45,7 +45,7 @@ def test_validation_in_between_changes_nothing(tmp_path):
     plain, broken = (trainer(tmp_path) for _ in range(2))
     whole = losses(plain, range(6))
     parts = losses(broken, range(3))
-    broken.scores("validation")
+    broken.compute_scores("validation")
     broken.model.train()
     assert parts + losses(broken, range(3, 6)) == whole
 

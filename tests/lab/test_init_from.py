@@ -30,7 +30,7 @@ def trained(tmp_path_factory):
 def test_a_table_goes_on_beside_generators_that_are_zero_and_nothing_changes(trained, chain):
     old, new = (build_model(replace(SMALL, encoding=name, options=own, span=None), **SHAPE) for name, own in
                 (("learned-ape", {}), ("chain", chain)))  # fmt: skip
-    old.load_state_dict(trained.judged()[0])
+    old.load_state_dict(trained.load_weights()[0])
     initialize_from_run(new, trained)
     images = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     assert torch.equal(new.eval()(images), old.eval()(images))
@@ -44,7 +44,7 @@ def test_an_encoding_of_another_kind_stays_as_it_was_drawn(trained):
     drawn = {name: weight.clone() for name, weight in new.encoding.named_parameters()}
     initialize_from_run(new, trained)
     assert all(torch.equal(weight, drawn[name]) for name, weight in new.encoding.named_parameters())
-    assert torch.equal(new.state_dict()["head.weight"], trained.judged()[0]["head.weight"])
+    assert torch.equal(new.state_dict()["head.weight"], trained.load_weights()[0]["head.weight"])
 
 
 def test_parts_are_known_by_name_and_shape(trained):

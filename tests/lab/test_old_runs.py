@@ -58,6 +58,8 @@ def test_a_run_with_lamb_and_an_average_resumes(runs):
     config = RunFolder.at(runs / STOPPED_LAMB).config
     assert config.name == STOPPED_LAMB
     assert_as_undisturbed(train_run(config, runs))
+    facts = RunFolder.at(runs / STOPPED_LAMB).load_checkpoint()[1]
+    assert [group["step"] for group in facts["optimizer"]] == [facts["step"]] * 2
 
 
 def test_old_folders_are_read(runs):
@@ -65,6 +67,7 @@ def test_old_folders_are_read(runs):
     assert done.problems == stopped.problems == ()
     assert done.result["test_accuracy"] == json.loads((runs / FINISHED / "result.json").read_text())["test_accuracy"]
     assert stopped.result is None
+    assert done.test_correct is done.index_seed is None
     assert [each["epoch"] for each in stopped.metrics] == [1, 2, 3]
     assert done.commit == "f10efa01fda427445a0f290978ba219d052497fc"
-    assert RunFolder.at(runs / FINISHED).judged()[1]["epoch"] == 4
+    assert RunFolder.at(runs / FINISHED).load_weights()[1]["epoch"] == 4

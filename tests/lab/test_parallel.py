@@ -15,8 +15,8 @@ from rich.console import Console
 import ropewalk.lab.parallel as module
 from ropewalk.cli import main
 from ropewalk.lab.parallel import make_process_environment, run_in_parallel
+from ropewalk.lab.record import load_records
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.studies.lines import load_result_lines
 from tests.support.patch_everywhere import patch_everywhere
 
 SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
@@ -24,7 +24,7 @@ SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 comp
 
 def words(folder, *more, epochs):
     places = ["--runs", str(folder / "runs"), "--out", str(folder / "out")]
-    return ["compare", "--study", "equivariance", *more, "--set", *SMALL.split(), f"epochs={epochs}", *places]
+    return ["study", "equivariance", *more, "--set", *SMALL.split(), f"epochs={epochs}", *places]
 
 
 def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkeypatch):
@@ -94,8 +94,8 @@ def test_processes_are_asked_for_what_was_asked_for(tmp_path, monkeypatch, capsy
     assert main(words(tmp_path, *chosen, epochs=1)) == 1
     ((count, given),) = asked
     assert count == 2
-    assert given[:5] == ["compare", "--study", "equivariance", "--part", "screening"]
-    assert sorted(given[5:]) == sorted(words(tmp_path, *chosen[2:-2], epochs=1)[3:])
+    assert given[:4] == ["study", "equivariance", "--part", "screening"]
+    assert sorted(given[4:]) == sorted(words(tmp_path, *chosen[2:-2], epochs=1)[2:])
     assert "process 2 was ended by signal 9" in capsys.readouterr().out
 
 
@@ -111,8 +111,8 @@ def test_what_processes_refuse_ends_the_study(tmp_path, capsys):
 def test_a_study_is_shared(tmp_path, capsys):
     chosen = ("--part", "screening", "--only", "none", "axial", "mixed", "--together", "2")
     assert main(words(tmp_path, *chosen, epochs=1)) == 0
-    lines = load_result_lines(tmp_path / "out" / "screening.jsonl")
-    assert {each["name"] for each in lines} == {"none", "axial", "mixed"}
+    records = load_records(tmp_path / "out" / "screening.jsonl")
+    assert {each.name for each in records} == {"none", "axial", "mixed"}
     told = capsys.readouterr().out
     assert "1: " in told
     assert "2: " in told
@@ -129,10 +129,10 @@ def test_all_end_when_one_is_told_to(tmp_path, number):
     parent.send_signal(number)
     out, _ = parent.communicate(timeout=60)
     assert parent.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}[number]
-    assert "stopped; the same command goes on" in out
+    assert "stopped; the same command resumes" in out
     for path in found:
         run = RunFolder.at(path)
-        run.claim()  # nobody holds it any more
+        run.lock_folder()  # nobody holds it any more
         run.release()
 
 
@@ -146,11 +146,8 @@ def wait_for(look, count):
 
 
 def test_a_number_of_processes_is_wanted(capsys, monkeypatch):
-    assert main(["compare", "--study", "equivariance", "--together", "0"]) == 2
+    assert main(["study", "equivariance", "--together", "0"]) == 2
     assert "together must be a number of processes, 1 or more, got 0" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert main(["compare", "--study", "equivariance", "--together", "2"]) == 2
+    assert main(["study", "equivariance", "--together", "2"]) == 2
     assert "it must not be launched in several, got WORLD_SIZE=4" in capsys.readouterr().err
-    monkeypatch.delenv("WORLD_SIZE")
-    assert main(["compare", "axial", "--together", "2"]) == 2
-    assert "or --study with --part, --only, --seed or --together" in capsys.readouterr().err

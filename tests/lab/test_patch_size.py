@@ -9,8 +9,7 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import build_model
 from ropewalk.lab.patch_size import compute_grid_size, compute_patch_grid, get_patch_sides, patch_divides_image
-from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studying import parse_settings
+from ropewalk.lab.recipes import RECIPES, parse_settings
 
 
 def test_grids_go_by_axis():

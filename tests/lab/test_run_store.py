@@ -1,9 +1,12 @@
 """A run on disk: what is written is read back, and what is damaged or foreign is reported."""
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +15,8 @@ from safetensors.torch import save_file
 from ropewalk.lab import run_store
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.run_store import RunFolder, read_json, write_atomically, write_json
+from ropewalk.lab.record import load_run
+from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_atomically, write_json
 from tests.support.patch_everywhere import patch_everywhere
 
 TENSORS = {
@@ -33,10 +37,11 @@ def run(tmp_path):
 
 
 def test_tensors_and_facts_come_back(run):
-    assert run.load() is None
-    run.save(TENSORS, epoch=2, step=30, seconds=1.5)
-    tensors, facts = run.load()
-    assert facts == {"epoch": 2, "step": 30, "seconds": 1.5}
+    assert run.load_checkpoint() is None
+    run.save_checkpoint(TENSORS, epoch=2, step=30, seconds=1.5)
+    tensors, facts = run.load_checkpoint()
+    none = {"lines": 0, "sha256": hashlib.sha256().hexdigest()}
+    assert facts == {"epoch": 2, "step": 30, "seconds": 1.5, "logs": {"metrics.jsonl": none}}
     assert tensors.keys() == TENSORS.keys()
     for name, value in TENSORS.items():
         assert tensors[name].dtype == value.dtype
@@ -53,11 +58,11 @@ def test_a_folder_is_found_again_by_its_settings(run):
 
 def damaged(run, words):
     with pytest.raises(DamagedFileError, match=words):
-        run.load()
+        run.load_checkpoint()
 
 
 def test_every_damaged_byte_is_found(run):
-    run.save(TENSORS, epoch=1, step=1, seconds=0.0)
+    run.save_checkpoint(TENSORS, epoch=1, step=1, seconds=0.0)
     path = run.path / "checkpoint.safetensors"
     whole = path.read_bytes()
     for place in range(0, len(whole), 7):
@@ -74,7 +79,7 @@ def test_checkpoints_of_others_are_not_read(run):
     damaged(run, "got a file that ropewalk did not write")
     other = RunFolder(run.path.parent, Config(seed=1))
     other.acquire({})
-    other.save(TENSORS, epoch=1, step=1, seconds=0.0)
+    other.save_checkpoint(TENSORS, epoch=1, step=1, seconds=0.0)
     other.release()
     os.replace(other.path / "checkpoint.safetensors", path)
     damaged(run, "must be a checkpoint of mixed-seed0-.*, got mixed-seed1-")
@@ -86,35 +91,164 @@ def test_pickles_are_not_read(run):
 
 
 def test_a_failed_write_leaves_the_old_file(run, monkeypatch):
-    run.save(TENSORS, epoch=1, step=1, seconds=0.0)
+    run.save_checkpoint(TENSORS, epoch=1, step=1, seconds=0.0)
 
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ropewalk.lab.run_store.save_file", full)
     with pytest.raises(OSError, match="No space left"):
-        run.save({}, epoch=2, step=2, seconds=0.0)
+        run.save_checkpoint({}, epoch=2, step=2, seconds=0.0)
     monkeypatch.undo()
-    assert run.load()[1]["epoch"] == 1
+    assert run.load_checkpoint()[1]["epoch"] == 1
     assert not list(run.path.glob("*.part"))
 
 
-def test_metrics_are_cut_to_a_step_and_may_end_in_the_middle_of_a_line(run):
-    for step in (10, 20, 30):
-        run.log(step=step, loss=1 / step)
-    with (run.path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 40, "lo')
-    assert [record["step"] for record in run.metrics()] == [10, 20, 30]
-    run.cut(20)
-    assert run.metrics() == [{"step": 10, "loss": 0.1}, {"step": 20, "loss": 0.05}]
-    run.log(step=30, loss=0.0)
+def log_three(run):
+    """Three lines, of which the checkpoint counts two; its facts."""
+    for epoch in (1, 2, 3):
+        if epoch == 3:
+            run.save_checkpoint(TENSORS, step=20, epoch=2)
+        run.log(step=10 * epoch, epoch=epoch, loss=1 / epoch)
+    return run.load_checkpoint()[1]
+
+
+def test_metrics_that_are_later_than_the_checkpoint_are_removed(run):
+    facts, path = log_three(run), run.path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    counted = {"lines": 2, "sha256": hashlib.sha256(b"".join(lines[:2])).hexdigest()}
+    assert facts["logs"] == {"metrics.jsonl": counted}
+    with path.open("a") as file:
+        file.write('{"step": 15}\n{"step": 40, "lo')
+    assert [record["step"] for record in run.metrics()] == [10, 20, 30, 15]
+    assert run.restore_metrics(facts) is None
+    assert path.read_bytes() == b"".join(lines[:2])
+    run.log(step=30, epoch=3, loss=0.0)
     assert len(run.metrics()) == 3
+    assert run.restore_metrics(None) is None
+    assert run.metrics() == []
+
+
+@pytest.mark.parametrize("facts", [{"step": 20, "epoch": 2}, {"step": 30, "epoch": 3, "unjudged": {"epoch": 3}}])
+def test_checkpoints_of_format_1_remove_by_step(run, facts):
+    log_three(run)
+    assert run.restore_metrics(facts) is None
+    assert [record["step"] for record in run.metrics()] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "kept"),
+    [
+        (lambda lines: lines[1:], r"SHA-256.*differs; epochs without metrics: 1$", [2]),
+        (lambda lines: lines[2:], r"must have 2 lines.*got 1; epochs without metrics: 1, 2$", []),
+        (lambda lines: lines[:1], r"must have 2 lines.*got 1; epochs without metrics: 2", [1]),
+        (lambda lines: [], r"got 0; epochs without metrics: 1, 2", []),
+        (lambda lines: [lines[0].replace(b"1.0", b"1.5"), *lines[1:]], r"SHA-256.*differs$", [1, 2]),
+        (lambda lines: [lines[1], lines[0], lines[2]], r"SHA-256.*differs$", [2, 1]),
+    ],
+)
+def test_metrics_that_were_lost_or_changed_are_reported_once_and_for_all(run, change, words, kept):
+    facts, path = log_three(run), run.path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(change(lines)))
+    problem = run.restore_metrics(facts)
+    assert re.search(words, problem)
+    assert [record["epoch"] for record in run.metrics()] == kept
+    run.save_checkpoint(TENSORS, step=20, epoch=2)
+    again = RunFolder.at(run.path)
+    assert again.restore_metrics(again.load_checkpoint()[1]) is None
+    again.log(step=30, epoch=3, loss=0.0)
+    again.finish(test_accuracy=0.5)
+    assert again.find_metrics_problems() == [problem]
 
 
 def test_damaged_metrics_are_reported(run):
     (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
     with pytest.raises(DamagedFileError, match=r"2.*metrics.jsonl cannot be read"):
         run.metrics()
+
+
+def test_metrics_of_a_finished_run_are_checked(run):
+    log_three(run)
+    run.finish(test_accuracy=0.5)
+    assert run.find_metrics_problems() == []
+    path = run.path / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"0.5", b"0.6"))
+    assert "SHA-256" in run.find_metrics_problems()[0]
+    path.write_bytes(whole + whole)
+    assert "must have 3 lines" in run.find_metrics_problems()[0]
+    path.unlink()
+    assert "got 0" in run.find_metrics_problems()[0]
+    write_json(run.path / "result.json", {"test_accuracy": 0.5})  # of format 1
+    assert run.find_metrics_problems() == []
+
+
+def test_every_changed_byte_of_a_json_file_is_reported_or_without_effect(run):
+    wanted = {"test_accuracy": 0.5, "test_loss": 1e-3, "step": 30}
+    run.finish(**wanted)
+    path = run.path / "result.json"
+    whole, reported = path.read_bytes(), 0
+    for place in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
+            try:
+                found = run.result()
+            except DamagedFileError:
+                reported += 1
+            else:
+                assert {name: found.get(name) for name in wanted} == wanted
+    assert reported > 7 * len(whole)
+
+
+def test_json_files_of_other_runs_and_formats_are_not_read(run, tmp_path):
+    other = RunFolder(tmp_path / "runs", Config(seed=1))
+    other.acquire({})
+    other.release()
+    other.finish(test_accuracy=0.5)
+    os.replace(other.path / "result.json", run.path / "result.json")
+    with pytest.raises(DamagedFileError, match=r"result\.json must be a file of mixed-seed0-.*got one of mixed-seed1-"):
+        run.result()
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(run_store, "RUN_FORMAT", "ropewalk run 3")
+        run.finish(test_accuracy=0.5)
+        run.save_checkpoint(TENSORS, step=1, epoch=1)
+    with pytest.raises(DamagedFileError, match=r"format.*'ropewalk run 3'"):
+        run.result()
+    with pytest.raises(DamagedFileError, match=r"'ropewalk run 2'.*'ropewalk run 3'"):
+        run.load_checkpoint()
+
+
+def test_a_renamed_folder_keeps_its_files(run):
+    run.finish(test_accuracy=0.5)
+    run.save_checkpoint(TENSORS, step=1, epoch=1)
+    run.path.rename(run.path.parent / "best")
+    again = RunFolder.at(run.path.parent / "best")
+    assert again.result() == {"test_accuracy": 0.5}
+    assert again.load_checkpoint()[1]["step"] == 1
+
+
+def test_old_json_files_have_no_checksum(run):
+    write_json(run.path / "result.json", {"test_accuracy": 0.25})
+    write_json(run.path / "config.json", run.config.document())
+    assert RunFolder.at(run.path).result() == {"test_accuracy": 0.25}
+
+
+def test_locations(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for said in ("~/a b", f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a b", Path(f"FILE://{tmp_path}/a b")):
+        assert parse_location(said) == tmp_path / "a b"
+    for said in ("runs", "runs/a:b", "a:b", "./file:/x", "a:", "C:/runs", Path("runs")):
+        assert parse_location(said) == Path(said)
+    for said in ("s3://bucket/runs", "s3://bucket", Path("s3://bucket"), "gs://b/c", "file://elsewhere/runs", "http://a/b"):
+        with pytest.raises(ValueError, match=r"path or a file:// URL.*got '[a-z0-9]+:/"):
+            parse_location(said)
+
+
+def test_a_run_is_found_by_url(run):
+    assert RunFolder.at(f"file://{run.path}").path == run.path
+    assert RunFolder(f"file://{run.path.parent}", run.config).path == run.path
+    assert load_run(f"file://{run.path}").location == str(run.path)
 
 
 def test_results(run):

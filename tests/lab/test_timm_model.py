@@ -14,8 +14,9 @@ from ropewalk.lab.model_building import build_model
 from ropewalk.lab.probes import probe_run
 from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.probes.cost import build_bare_model
-from ropewalk.lab.probes.open_run import load_image_model, open_image_run
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.tasks import open_trained_run
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 
 VIT = "timm:test_vit"
@@ -97,7 +98,7 @@ def test_runs_are_probed_and_what_is_of_our_own_model_is_refused(trained):
     assert {row["layer"] for row in found["waves"]} == set(range(6))  # of test_vit, whatever the recipe's depth is
     assert {row["mode"] for row in found["resolution"]} == {"extrapolate", "rescale", "ntk", "yarn"}
     assert len({row["accuracy"] for row in found["offset"]}) <= 2
-    with pytest.raises(ValueError, match=f"attention patterns are read from our own ViT, .* has the model {VIT}"):
+    with pytest.raises(ValueError, match=f"attention patterns.*our own ViT.*the model {VIT}"):
         measure_attention_weights(trained, [0])
 
 
@@ -113,7 +114,7 @@ def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
 
 def test_cost_is_measured_beside_the_same_model(trained):
     """All but the encoding is there: the table, too."""
-    run = open_image_run(trained, "cpu")
+    run = open_trained_run(trained, "cpu")
     own = {name: weight.shape for name, weight in run.model.named_parameters() if ".rope." not in name}
     like = build_bare_model(run)
     assert {name: weight.shape for name, weight in like.named_parameters()} == own

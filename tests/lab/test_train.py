@@ -1,5 +1,6 @@
 """Training: killed at any moment it goes on to the same end, two processes do what one does, and bad ends are told."""
 
+import contextlib
 import json
 import math
 import multiprocessing
@@ -23,8 +24,8 @@ from accelerate import Accelerator
 from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
-from ropewalk.lab.record import load_run
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.record import load_run, unpack_bits
+from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
 from ropewalk.lab.train import Trainer, train_run
@@ -45,6 +46,10 @@ def told(run: RunFolder) -> list[dict]:
 
 def result(run: RunFolder) -> dict:
     return {name: value for name, value in run.result().items() if name != "seconds"}
+
+
+def numbers(run: RunFolder) -> dict:
+    return {name: value for name, value in result(run).items() if name != "test_correct"}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,15 @@ def test_a_run_writes_down_what_it_did(whole):
     assert record.versions["torch"] == torch.__version__
     assert datetime.fromisoformat(record.created).utcoffset().total_seconds() == 0
     assert record.machine["threads"] == torch.get_num_threads()
+
+
+def test_a_finished_run_has_a_bit_for_each_test_image(whole):
+    record, task = load_run(whole.path), ClassificationTask(SMALL, "cpu")
+    task.model.load_state_dict(whole.load_weights()[0])
+    _, correct = task.score_images(task.model, "test", Accelerator())
+    assert unpack_bits(record.test_correct, 359) == correct.tolist()
+    assert correct.double().mean().item() == record.result["test_accuracy"]
+    assert record.index_seed == SMALL.seed
 
 
 def test_the_last_word_has_the_uncompiled_model(tmp_path, monkeypatch):
@@ -105,7 +119,7 @@ def test_another_seed_compiles_nothing(tmp_path, monkeypatch):
 
 
 def encoding_of(run):
-    return [value for name, value in run.load()[0].items() if name.startswith("model/encoding.")]
+    return [value for name, value in run.load_checkpoint()[0].items() if name.startswith("model/encoding.")]
 
 
 def test_a_run_that_is_done_is_left_alone(whole):
@@ -130,6 +144,7 @@ def child(runs, place=None, count=0):
 
 def work(runs, place, count):
     torch.set_num_threads(1)
+    train.CHECKPOINT_INTERVAL_FACTOR = 0  # a checkpoint after each step
     if place is not None:
         die_at(place, count)
     train_run(SMALL, runs)
@@ -138,7 +153,7 @@ def work(runs, place, count):
 def assert_same(run, other):
     assert told(run) == told(other)
     assert result(run) == result(other)
-    (mine, facts), (theirs, others) = run.load(), other.load()
+    (mine, facts), (theirs, others) = run.load_checkpoint(), other.load_checkpoint()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert facts["step"] == others["step"]
@@ -202,7 +217,10 @@ def die_at(place, count):
 @pytest.mark.exhaustive("training", kept=lambda place, count: count < 4)
 @pytest.mark.parametrize(
     ("place", "count"),
-    [("torn", 3), ("torn", 4), ("before", 0), ("before", 3), ("after", 1), ("after", 4), ("line", 1), ("line", 3)],
+    [
+        *[("torn", 3), ("torn", 4), ("before", 0), ("before", 3), ("after", 1), ("after", 4), ("line", 1), ("line", 3)],
+        *[("torn", 7), ("before", 11), ("after", 16)],  # within an epoch
+    ],
 )
 def test_killed_while_it_writes_it_goes_on_to_the_same_end(whole, tmp_path, place, count):
     process = child(tmp_path, place, count)
@@ -223,7 +241,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(run_store, "save_file", full)
     with pytest.raises(OSError, match="No space left on device"):
         train_run(SMALL, tmp_path)
-    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 2
+    assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 2
     assert_same(train_run(SMALL, tmp_path), whole)
 
 
@@ -235,6 +253,105 @@ def test_interrupted_it_goes_on_to_the_same_end(whole, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train_run(SMALL, tmp_path, watch=watch)
     assert_same(train_run(SMALL, tmp_path), whole)
+
+
+STEPS = 20
+"""Of the four epochs of SMALL."""
+
+
+def interrupt_before(monkeypatch, stops):
+    """Raise KeyboardInterrupt before the steps of which `stops` is true; all steps that are taken."""
+    taken, step = [], Trainer.train_step
+
+    def interrupted(self, batch):
+        if stops(self.step, taken):
+            raise KeyboardInterrupt
+        taken.append(self.step)
+        return step(self, batch)
+
+    monkeypatch.setattr(Trainer, "train_step", interrupted)
+    return taken
+
+
+def train_until_done(config, runs):
+    """The run, and how often it was interrupted."""
+    for attempt in range(100):
+        with contextlib.suppress(KeyboardInterrupt):
+            return train_run(config, runs), attempt
+    raise AssertionError("it does not come to an end")
+
+
+def test_interrupted_after_each_step_it_takes_each_step_once(whole, tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    stopped = []
+
+    def stops(step, taken):
+        if taken and step not in stopped:
+            stopped.append(step)
+            return True
+        return False
+
+    taken = interrupt_before(monkeypatch, stops)
+    run, attempts = train_until_done(SMALL, tmp_path)
+    assert taken == list(range(STEPS))
+    assert stopped == list(range(1, STEPS))
+    assert attempts == STEPS - 1
+    assert_same(run, whole)
+
+
+@pytest.mark.parametrize("stop", [2, 5, 8, 10, 13, 19])
+def test_interrupted_in_any_step_it_repeats_those_since_the_checkpoint(whole, tmp_path, monkeypatch, stop):
+    """Checkpoints after every third step, if that is within an epoch of five."""
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 1e12)
+    rarely = replace(SMALL, checkpoint=1e9)
+    monkeypatch.setattr(Trainer, "_is_checkpoint_due_within_epoch", lambda self: self.step % 3 == 0)
+    taken = interrupt_before(monkeypatch, lambda step, taken: step == stop == len(taken))
+    run, attempts = train_until_done(rarely, tmp_path)
+    saved = max(step for step in range(stop + 1) if step % 3 == 0 and (step % 5 or not step))
+    assert attempts == 1
+    assert taken == [*range(stop), *range(saved, STEPS)]
+    assert_same(run, whole)
+
+
+def test_within_an_epoch_checkpoints_are_due_by_the_clock(tmp_path, monkeypatch):
+    """By an interval of seconds, and not more often than a checkpoint costs a twentieth of the time."""
+    clock, saved = [1000.0], []
+    monkeypatch.setattr(train.time, "monotonic", lambda: clock[0])
+    config, save, step = replace(SMALL, checkpoint=30.0, epochs=1), RunFolder.save_checkpoint, Trainer.train_step
+
+    def slow_save(run, tensors, **facts):
+        clock[0] += 2.0
+        saved.append((facts["epoch"], facts["batch"]))
+        save(run, tensors, **facts)
+
+    def slow_step(self, batch):
+        clock[0] += 15.0
+        return step(self, batch)
+
+    monkeypatch.setattr(RunFolder, "save_checkpoint", slow_save)
+    monkeypatch.setattr(Trainer, "train_step", slow_step)
+    train_run(config, tmp_path / "costly")
+    assert saved == [(0, 0), (0, 3), (1, 0)]  # 40 s
+    saved.clear()
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 1)
+    train_run(config, tmp_path / "cheap")
+    assert saved == [(0, 0), (0, 2), (0, 4), (1, 0)]  # 30 s
+
+
+def test_metrics_that_were_lost_are_reported_on_resuming_and_in_the_record(tmp_path):
+    def watch(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(SMALL, tmp_path, watch=watch)
+    path = RunFolder(tmp_path, SMALL).path / "metrics.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl must have 2 lines.*got 1; epochs without metrics: 2"):
+        run = train_run(SMALL, tmp_path)
+    assert [record["epoch"] for record in run.metrics()] == [1, 3, 4]
+    (problem,) = load_run(run.path).problems
+    assert "epochs without metrics: 2" in problem
 
 
 def test_damaged_checkpoints_are_reported(tmp_path):
@@ -268,30 +385,36 @@ def test_every_optimiser_resumes(tmp_path, optimiser):
 @pytest.mark.parametrize(
     ("weight", "words"),
     [
-        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer to give numbers that are not finite"),
-        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer to give numbers that are not finite"),
+        ("blocks.1.up.weight", r"in step 12 blocks\.1\.up is the first layer with outputs that are not finite"),
+        ("blocks.0.proj.bias", r"in step 12 blocks\.0\.proj is the first layer with outputs that are not finite"),
     ],
 )
-def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words):
-    """A weight that becomes infinite in step 12, in the middle of epoch 3."""
-    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.one_step
+@pytest.mark.parametrize("saved", [10, 12])
+def test_a_loss_that_is_no_number_stops_and_says_where(tmp_path, monkeypatch, weight, words, saved):
+    """A weight that becomes infinite in step 12, within epoch 3, after a checkpoint of that epoch or of the last one."""
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    if saved == 10:
+        monkeypatch.setattr(Trainer, "_is_checkpoint_due_within_epoch", lambda self: False)
+    config, step = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None), Trainer.train_step
 
     def spoiled(self, *batch):
         if self.step == 12:
             self.plain.get_parameter(weight).data.view(-1)[0] = torch.inf
         return step(self, *batch)
 
-    monkeypatch.setattr(Trainer, "one_step", spoiled)
+    monkeypatch.setattr(Trainer, "train_step", spoiled)
     with pytest.raises(NonFiniteLossError, match=rf"the loss of epoch 3 is nan: {words}; .* keeps the state of epoch 2"):
         train_run(config, tmp_path)
     monkeypatch.undo()
     run = RunFolder(tmp_path, config)
-    assert run.load()[1]["epoch"] == 2
+    assert run.load_checkpoint()[1]["epoch"] == 2
+    assert run.load_checkpoint()[1]["step"] == saved
     assert [record["epoch"] for record in told(run)] == [1, 2]
     assert_same(train_run(config, tmp_path), train_run(config, tmp_path / "whole"))
 
 
 def test_weights_that_a_step_breaks_are_named(tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
     config = replace(SMALL, dropout=0.0, drop_path=0.0, ema=None, epochs=1)
     step = torch.optim.AdamW.step
 
@@ -348,8 +471,26 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from ropewalk.lab.config import Config
-from ropewalk.lab.train import train_run
-train_run(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
+from ropewalk.lab import train
+config, folder = Config.of(json.loads(sys.argv[1])), Path(sys.argv[2])
+train.train_run(config, folder / "whole")
+train.CHECKPOINT_INTERVAL_FACTOR, train.STEPS_BETWEEN_AGREEMENTS = 0, 1
+step = train.Trainer.train_step
+
+def interrupted(self, batch):
+    if self.step == 8:
+        raise KeyboardInterrupt
+    return step(self, batch)
+
+for name in ("by two", "by one"):
+    train.Trainer.train_step = interrupted
+    try:
+        train.train_run(config, folder / name)
+    except KeyboardInterrupt:
+        pass
+    train.Trainer.train_step = step
+    if name == "by two":
+        train.train_run(config, folder / name)
 """
     call = [sys.executable, "-c", program, json.dumps(config.document()), str(tmp_path / "two")]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
@@ -357,11 +498,15 @@ train_run(Config.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
         subprocess.Popen(call, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in (0, 1)
     ]
     assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    both = RunFolder(tmp_path / "two", config)
-    assert json.loads((both.path / "environment.json").read_text())["processes"] == 2
-    for one, two in zip(told(alone), told(both), strict=True):
-        assert one == pytest.approx(two, rel=1e-5)
-    assert result(alone) == pytest.approx(result(both), rel=1e-4)
+    both, again, later = (RunFolder(tmp_path / "two" / name, config) for name in ("whole", "by two", "by one"))
+    assert read_json(both.path / "environment.json")["processes"] == 2
+    assert [later.load_checkpoint()[1][name] for name in ("step", "epoch", "batch")] == [8, 1, 3]
+    train_run(config, tmp_path / "two" / "by one")
+    for run in (both, again, later):
+        for one, two in zip(told(alone), told(run), strict=True):
+            assert one == pytest.approx(two, rel=1e-5)
+        assert numbers(alone) == pytest.approx(numbers(run), rel=1e-4)
+        assert len(unpack_bits(run.result()["test_correct"], 359)) == 359
 
 
 def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_path, monkeypatch):
@@ -376,7 +521,7 @@ def test_what_was_measured_after_the_checkpoint_is_measured_again(whole, tmp_pat
         train_run(rarely, tmp_path, watch=stop)
     run = RunFolder(tmp_path, rarely)
     assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
-    assert run.load()[1]["epoch"] == 0
+    assert run.load_checkpoint()[1]["epoch"] == 0
     assert_same(train_run(rarely, tmp_path), whole)
 
 
@@ -388,7 +533,23 @@ def test_a_quick_checkpoint_is_written_sooner(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         train_run(replace(SMALL, checkpoint=1e9), tmp_path, watch=stop)
-    assert RunFolder(tmp_path, SMALL).load()[1]["epoch"] == 1
+    assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 1
+
+
+def test_an_epoch_without_validation_has_a_checkpoint_as_well(tmp_path, monkeypatch):
+    patch_everywhere(monkeypatch, train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    monkeypatch.setattr(Trainer, "_is_checkpoint_due_within_epoch", lambda self: False)
+    rarely = replace(SMALL, every=4)
+    undisturbed = train_run(rarely, tmp_path / "a")
+
+    def stop(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(rarely, tmp_path / "b", watch=stop)
+    assert RunFolder(tmp_path / "b", rarely).load_checkpoint()[1]["epoch"] == 2
+    assert_same(train_run(rarely, tmp_path / "b"), undisturbed)
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path):
@@ -402,7 +563,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
         np.savez(config.data, train_images=images, train_labels=labels, test_images=images[:9, ::-1], test_labels=labels[:9])
         with pytest.raises(KeyboardInterrupt if bright == 255 else DamagedFileError) as ended:
             train_run(config, tmp_path / "runs", watch=stop)
-    assert "was begun with other data under this name" in str(ended.value)
+    assert "was trained on other data of this name" in str(ended.value)
 
 
 def test_channels_that_never_change_are_no_trouble(tmp_path):
@@ -416,26 +577,26 @@ def test_channels_that_never_change_are_no_trouble(tmp_path):
 
 
 def test_weights_that_break_in_the_last_step_are_no_result(tmp_path, monkeypatch):
-    one_step = Trainer.one_step
+    train_step = Trainer.train_step
 
     def breaking(trainer, *batch):
-        loss = one_step(trainer, *batch)
+        loss = train_step(trainer, *batch)
         if trainer.step == trainer.per_epoch * SMALL.epochs - 1:
             trainer.plain.head.weight.data.fill_(math.nan)
         return loss
 
-    monkeypatch.setattr(Trainer, "one_step", breaking)
+    monkeypatch.setattr(Trainer, "train_step", breaking)
     config = replace(SMALL, ema=None)
     with pytest.raises(NonFiniteLossError, match=r"4.*validation loss.*nan"):
         train_run(config, tmp_path)
     run = RunFolder(tmp_path, config)
     assert run.result() is None
-    assert run.load()[1]["epoch"] == 3
+    assert run.load_checkpoint()[1]["epoch"] == 3
 
 
 def test_strengths_are_those_of_augmentation(tmp_path):
     for strength in ({"size": (4, 4)}, {"foo": 4}):
-        with pytest.raises(ValueError, match=f"strength has no {next(iter(strength))}; it takes pad, padding"):
+        with pytest.raises(ValueError, match=f"{next(iter(strength))!r} of strength; expected one of pad, padding"):
             train_run(replace(SMALL, strength=strength), tmp_path)
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ropewalk.lab.compare.table import tabulate_comparison as tabulate_comparison
     from ropewalk.lab.config import Config as Config
     from ropewalk.lab.probes import probe_run as probe_run
-    from ropewalk.lab.probes.open_run import load_image_model as load_image_model
     from ropewalk.lab.recipes import RECIPES as RECIPES
     from ropewalk.lab.record import RunRecord as RunRecord
     from ropewalk.lab.record import load_records as load_records
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ropewalk.lab.run_store import RunFolder as RunFolder
     from ropewalk.lab.tasks.base import normalize_images as normalize_images
     from ropewalk.lab.tasks.classify import open_image_data as open_image_data
+    from ropewalk.lab.tasks.trained_images import load_image_model as load_image_model
     from ropewalk.lab.train import train_run as train_run
 
     Run = RunFolder
@@ -35,7 +35,7 @@ _HOMES = {
     "RunRecord": "record:RunRecord",
     "compare_encodings": "compare.run:compare_encodings",
     "format_comparison_csv": "compare.table:format_comparison_csv",
-    "load_image_model": "probes.open_run:load_image_model",
+    "load_image_model": "tasks.trained_images:load_image_model",
     "load_records": "record:load_records",
     "load_run": "record:load_run",
     "normalize_images": "tasks.base:normalize_images",

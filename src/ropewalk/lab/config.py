@@ -1,7 +1,11 @@
-"""A run in numbers: what is trained, on what, how. Equal settings make equal runs.
+"""All settings of a run, and what is known about each: its help, its range, and the tasks it applies to.
 
-Settings that change results name the run, so that the same command finds its own folder and goes on; where data lie, how
-often a state is kept, on what device and with how many processes it runs do not.
+    config = Config(encoding="liere", data="cifar100", epochs=50)
+    config.name             # liere-seed0-<hash of the settings that change results>: the name of the run directory
+    describe_settings()     # name, group, type, default and help of every setting
+
+A setting is one field of `Config`, declared with `setting(...)`. Everything else that is known about settings is derived
+from these declarations. This module imports no torch, so that the command line describes settings without waiting for it.
 """
 
 import dataclasses
@@ -10,161 +14,250 @@ import json
 import math
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from ropewalk import factory
-from ropewalk.validation import is_finite_number
+import ropewalk
+from ropewalk.lab.task_types import DEFAULT_TASK, TASK_TYPES, find_task
+from ropewalk.validation import check_choice, is_finite_number
 
-UNHASHED_FIELDS = ("root", "workers", "checkpoint")
-"""Settings that change nothing of what a run comes to."""
-HASHED_IF_SET_FIELDS = ("model", "length", "keys", "kv_heads", "start", "task", "head")
-"""Settings that not all runs have: where they are None they name no run."""
+KNOWN_ENCODINGS = ("mixed", "rope")
+"""Encodings of recipes, which are known to exist: looking up any other name imports torch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingRules:
+    """What is known about a setting.
+
+    group        Heading under which it is listed.
+    help         What it is, in one or two sentences.
+    hashed       Whether it is part of the run's name; "if set": only if it is not None, so that older names stay.
+    per_run      Whether the runs of one comparison differ in it.
+    needs        Feature of a task without which it has no effect; None: it applies to every task.
+    unused       Value that it must have where it has no effect; by default its default.
+    replaced_by  Setting that makes this one meaningless when set.
+    least, above, most, below  Bounds of numbers, and of each number in a tuple.
+    finite       Whether infinity is refused.
+    """
+
+    group: str
+    help: str
+    hashed: bool | typing.Literal["if set"] = True
+    per_run: bool = False
+    needs: str | None = None
+    unused: Any
+    replaced_by: str | None = None
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    finite: bool = True
+
+    @property
+    def bounds(self) -> str:
+        """The range in words."""
+        limits = {"{} or more": self.least, "above {}": self.above, "at most {}": self.most, "below {}": self.below}
+        return " and ".join(words.format(value) for words, value in limits.items() if value is not None)
+
+    def allows(self, value: float) -> bool:
+        """Whether a number is in range; NaN never is."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+            and (not self.finite or math.isfinite(value))
+        )
+
+
+def setting(default: Any, **rules: Any) -> Any:
+    """Declare a setting: its default, and the fields of `SettingRules` by name."""
+    metadata = {"rules": SettingRules(**{"unused": default} | rules)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run.
+    """All settings of a run. `describe_settings()` and `ropewalk list --settings` explain each of them."""
 
-    encoding       The positional encoding, with its `options`; its axes, heads, layers and size come from model and data.
-    span           Radians that the fastest channel of the encoding turns across the image at its start, the same for every
-                   encoding; None leaves each its own.
-    seed           Of the weights, the order of the data, augmentation, dropout.
-    data           digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos; with a
-                   `length`, a file of text, or a folder with train.txt and val.txt; with a `task`, a folder of images and
-                   what is in them.
-    task           What is found in images: detect, boxes around things; masks, their outlines too; segment, the class of
-                   each pixel; None, one class.
-    head           Of the task segment: linear, or pyramid, which looks at several scales; None is linear.
-    root           Where torchvision's data sets lie.
-    size           Of the images in training, of clips with the frames first; None is that of the data.
-    validation     The share of the training set that is kept for validation, where the data have none of their own.
-    fraction       The share of what is left that is trained on.
-    length         Bytes of a window of text, from which each next one is to be found; None: images.
-    keys           The share of windows of text that tell a key of five digits and ask for it later; None: none.
-    model          timm:NAME, a vision transformer of timm's; None: our own. timm's takes patch, drop_path and dropout. Its
-                   width, depth, heads, ratio, pool and layer_scale are its own: those here, which recipes set, are not
-                   looked at. Its registers are too, and must be 0 here.
-    patch          The side of a patch, or one for each axis: 2,16,16 is a tubelet of two frames.
-    kv_heads       Heads of keys and values, for text; None: as many as of queries.
-    ratio          Of the perceptron's width to the model's.
-    pool           What is classified: the mean of the patches, or a class token.
-    layer_scale    The start of learned gains on branches.
-    start          The folder of a run that is done, whose weights it begins with; its name counts, not its place. {seed} in
-                   it is the run's own.
-    batch          Images or windows of text in a step, of all processes together.
-    learning_rate  At its highest, after the warm-up; then it falls to zero as a cosine.
-    warmup         Epochs in which it rises, from zero.
-    clip           The largest norm of the gradient.
-    ema            The decay of a moving average of the weights, which is then what is evaluated.
-    loss           Cross entropy of softmax, or binary cross entropy of each class, as in DeiT-III.
-    augment        flip, turn, crop, resized-crop, three-augment, rand-augment, jitter; `strength` has their options by name.
-    perturb        Positions in training: a Gaussian of this deviation, in patches, on each, cut off at half a patch, drawn
-                   once a step (or `per_sample`). `shift` moves all alike, up to so many images along each axis; `rescale`
-                   stretches by up to this factor.
-    precision      Of the model: float32, or bfloat16 by autocast.
-    every          Epochs between validations.
-    checkpoint     Seconds between checkpoints at most, which are written after validations: sooner where writing one takes
-                   less than a twentieth of the time. The last state is always kept.
-    """
+    encoding: str = setting(
+        "mixed", group="Encoding", per_run=True, help="The positional encoding: a name of `ropewalk list`, or module:Class."
+    )
+    options: dict[str, Any] = setting(
+        {}, group="Encoding", per_run=True,
+        help="Options of the encoding by name. Its axes, heads, layers and size come from the model and the data.",
+    )  # fmt: skip
+    span: float | None = setting(
+        None, group="Positions", above=0,
+        help="Radians that the fastest channel of the encoding rotates across the image at initialization, the same for "
+        "every encoding. None: each encoding's own.",
+    )  # fmt: skip
+    seed: int = setting(
+        0, group="Training", per_run=True, help="Seed of the weights, the order of the data, augmentation and dropout."
+    )
 
-    encoding: str = "mixed"
-    options: dict[str, Any] = field(default_factory=dict)
-    span: float | None = None
-    seed: int = 0
+    task: str | None = setting(
+        None, group="Data", hashed="if set", help=f"What is trained: {', '.join(TASK_TYPES)}. None: {DEFAULT_TASK}, or text "
+        "if there is a length.",
+    )  # fmt: skip
+    head: typing.Literal["linear", "pyramid"] | None = setting(
+        None, group="Model", hashed="if set", needs="segmentation head",
+        help="Head of the task segment: linear, or pyramid, which pools over several scales. None: linear.",
+    )  # fmt: skip
+    data: str = setting(
+        "digits", group="Data",
+        help="digits, cifar10, cifar100, mnist, fashion-mnist, a .npz file, or a folder of images or videos. With a length: "
+        "a text file, or a folder with train.txt and val.txt. With a task: a folder of images and annotations.",
+    )  # fmt: skip
+    root: str = setting("data", group="Data", hashed=False, help="Folder of torchvision's datasets.")
+    size: tuple[int, ...] | None = setting(
+        None, group="Data", needs="images", least=1,
+        help="Size of the images in training, of clips with the frames first. None: that of the data.",
+    )  # fmt: skip
+    validation: float = setting(
+        0.1, group="Data", needs="images", least=0, below=1,
+        help="Share of the training set that is held out for validation, if the data have no validation set.",
+    )  # fmt: skip
+    fraction: float = setting(
+        1.0, group="Data", above=0, most=1, help="Share of the remaining training set that is trained on."
+    )
+    workers: int = setting(4, group="Data", hashed=False, least=0, help="Processes that read files.")
+    length: int | None = setting(
+        None, group="Data", hashed="if set", needs="text", least=1,
+        help="Bytes of a window of text, of which every next byte is predicted. None: images.",
+    )  # fmt: skip
+    keys: float | None = setting(
+        None, group="Data", hashed="if set", needs="text", above=0, most=1,
+        help="Share of windows that state a key of five digits and ask for it later. None: no window.",
+    )  # fmt: skip
 
-    task: typing.Literal["detect", "masks", "segment"] | None = None
-    head: typing.Literal["linear", "pyramid"] | None = None
-    data: str = "digits"
-    root: str = "data"
-    size: tuple[int, ...] | None = None
-    validation: float = 0.1
-    fraction: float = 1.0
-    workers: int = 4
-    length: int | None = None
-    keys: float | None = None
+    model: str | None = setting(
+        None, group="Model", hashed="if set", needs="timm models",
+        help="timm:NAME, a vision transformer of timm, built with this patch, drop_path and dropout. None: our own.",
+    )  # fmt: skip
+    patch: int | tuple[int, ...] = setting(
+        4, group="Model", needs="images", least=1,
+        help="Side of a patch, or one number for each axis: 2,16,16 is a tubelet of two frames.",
+    )  # fmt: skip
+    width: int = setting(192, group="Model", replaced_by="model", least=1, help="Channels of the model.")
+    depth: int = setting(12, group="Model", replaced_by="model", least=1, help="Number of layers.")
+    heads: int = setting(4, group="Model", replaced_by="model", least=1, help="Number of attention heads.")
+    kv_heads: int | None = setting(
+        None, group="Model", hashed="if set", needs="text", least=1,
+        help="Heads of keys and values. None: as many as of queries.",
+    )  # fmt: skip
+    ratio: float = setting(
+        4.0, group="Model", replaced_by="model", above=0, help="Hidden channels of the MLP, as a multiple of the width."
+    )
+    pool: typing.Literal["mean", "class"] = setting(
+        "mean", group="Model", needs="images", replaced_by="model",
+        help="What is classified: the mean of the patches, or a class token.",
+    )  # fmt: skip
+    registers: int = setting(
+        0, group="Model", needs="images", replaced_by="model", least=0,
+        help="Register tokens. A timm model has its own: 0 there.",
+    )  # fmt: skip
+    layer_scale: float | None = setting(
+        None, group="Model", needs="images", replaced_by="model",
+        help="Initial value of learned gains on the branches of a block. None: no gains.",
+    )  # fmt: skip
+    drop_path: float = setting(
+        0.0, group="Model", needs="images", least=0, below=1, help="Probability that a branch of a block is dropped."
+    )
+    dropout: float = setting(0.0, group="Model", needs="images", least=0, below=1, help="Dropout probability.")
 
-    model: str | None = None
-    patch: int | tuple[int, ...] = 4
-    width: int = 192
-    depth: int = 12
-    heads: int = 4
-    kv_heads: int | None = None
-    ratio: float = 4.0
-    pool: typing.Literal["mean", "class"] = "mean"
-    registers: int = 0
-    layer_scale: float | None = None
-    drop_path: float = 0.0
-    dropout: float = 0.0
-
-    start: str | None = None
-    epochs: int = 50
-    batch: int = 1024
-    optimiser: typing.Literal["adamw", "lamb"] = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: float = 5.0
-    clip: float | None = 1.0
-    ema: float | None = None
-    loss: typing.Literal["softmax", "binary"] = "softmax"
-    smoothing: float = 0.0
-    augment: tuple[str, ...] = ("flip", "crop")
-    strength: dict[str, Any] = field(default_factory=dict)
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    perturb: float = 0.0
-    shift: float = 0.0
-    rescale: float = 1.0
-    per_sample: bool = False
-    precision: typing.Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False
-    every: int = 1
-    checkpoint: float = 30.0
+    start: str | None = setting(
+        None, group="Training", hashed="if set",
+        help="Directory of a finished run whose weights the model is initialized from; {seed} in it is the run's own seed. "
+        "The name of the directory is part of the run's name, its location is not.",
+    )  # fmt: skip
+    epochs: int = setting(50, group="Training", least=1, help="Passes over the training set.")
+    batch: int = setting(
+        1024, group="Training", least=1, help="Images or windows of text in a step, of all processes together."
+    )
+    optimiser: typing.Literal["adamw", "lamb"] = setting("adamw", group="Training", help="The optimizer.")
+    learning_rate: float = setting(
+        1e-3, group="Training", above=0, help="Highest learning rate, after the warm-up; it then decays to zero as a cosine."
+    )
+    weight_decay: float = setting(0.05, group="Training", least=0, help="Weight decay.")
+    warmup: float = setting(5.0, group="Training", least=0, help="Epochs in which the learning rate rises from zero.")
+    clip: float | None = setting(1.0, group="Training", above=0, help="Largest norm of the gradient. None: no clipping.")
+    ema: float | None = setting(
+        None, group="Training", least=0, below=1,
+        help="Decay of a moving average of the weights, which is then evaluated in their place. None: no average.",
+    )  # fmt: skip
+    loss: typing.Literal["softmax", "binary"] = setting(
+        "softmax", group="Training", needs="soft targets",
+        help="Cross entropy of the softmax, or binary cross entropy of each class, as in DeiT-III.",
+    )  # fmt: skip
+    smoothing: float = setting(0.0, group="Training", needs="label smoothing", least=0, below=1, help="Label smoothing.")
+    augment: tuple[str, ...] = setting(
+        ("flip", "crop"), group="Augmentation", needs="images", unused=(),
+        help="Augmentation: flip, turn, crop, resized-crop, three-augment, rand-augment, jitter.",
+    )  # fmt: skip
+    strength: dict[str, Any] = setting(
+        {}, group="Augmentation", needs="augmentation options", help="Options of augmentation by name."
+    )
+    mixup: float = setting(
+        0.0, group="Augmentation", needs="soft targets", least=0, help="Parameter of mixup's beta distribution. 0: no mixup."
+    )
+    cutmix: float = setting(
+        0.0,
+        group="Augmentation",
+        needs="soft targets",
+        least=0,
+        help="Parameter of CutMix's beta distribution. 0: no CutMix.",
+    )
+    perturb: float = setting(
+        0.0, group="Positions", needs="position augmentation", least=0,
+        help="Standard deviation, in patches, of Gaussian noise on the positions in training, truncated at half a patch and "
+        "drawn once a step (see per_sample).",
+    )  # fmt: skip
+    shift: float = setting(
+        0.0, group="Positions", needs="position augmentation", least=0,
+        help="Largest random offset of all positions in training, in image sizes along each axis.",
+    )  # fmt: skip
+    rescale: float = setting(
+        1.0, group="Positions", needs="position augmentation", above=0,
+        help="Largest factor by which positions are rescaled in training.",
+    )  # fmt: skip
+    per_sample: bool = setting(
+        False, group="Positions", needs="position augmentation", help="Draw perturb, shift and rescale for each sample."
+    )
+    precision: typing.Literal["float32", "bfloat16"] = setting(
+        "float32", group="Training", help="Precision of the model: float32, or bfloat16 by autocast."
+    )
+    compile: bool = setting(False, group="Training", help="Compile the model with torch.compile.")
+    every: int = setting(1, group="Training", least=1, help="Epochs between validations.")
+    checkpoint: float = setting(
+        30.0, group="Training", hashed=False, least=0, finite=False,
+        help="Longest time between checkpoints, in seconds. They are written sooner where writing one takes less than a "
+        "twentieth of the time. The last state is always saved.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
-        for each in dataclasses.fields(self):
-            value = getattr(self, each.name)
-            _check_type(each.name, value, hints[each.name])
-            if type(value) is int and not _accepts_integer(value, hints[each.name]):
-                object.__setattr__(self, each.name, float(value))  # equal settings have one spelling
-        for name in ("epochs", "batch", "depth", "heads", "width", "every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        sides = (self.patch,) if isinstance(self.patch, int) else self.patch
-        if not sides or min(sides) < 1:
-            raise ValueError(f"patch must be 1 or more, or one such number for each axis, got {self.patch}")
-        for name in ("length", "kv_heads"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be none, or 1 or more, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip", "rescale", "ratio", "span"):
-            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be above 0, got {value}")
-        for name in ("warmup", "weight_decay", "mixup", "cutmix", "perturb", "shift"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise ValueError(f"ema must be from 0 up to 1, got {self.ema}")
-        for name in ("validation", "dropout", "drop_path", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 up to 1, got {getattr(self, name)}")
-        if not self.checkpoint >= 0:
-            raise ValueError(f"checkpoint must be 0 or more seconds, got {self.checkpoint}")
-        for name in ("fraction", "keys"):
-            if (value := getattr(self, name)) is not None and not 0 < value <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
-        for name in ("keys", "kv_heads"):
-            if self.length is None and getattr(self, name) is not None:
-                raise ValueError(f"{name} is of text: without a length it must be none, got {getattr(self, name)}")
-        if self.task is not None and self.length is not None:
-            raise ValueError(f"a task is of images, and a length of text: got {self.task} and {self.length}")
-        if self.head is not None and self.task != "segment":
-            raise ValueError(f"head is of the task segment: without it, it must be none, got {self.head}")
-        factory.find(self.encoding)
+        for name, rules in SETTINGS.items():
+            value = getattr(self, name)
+            _check_type(name, value, hints[name])
+            _check_bounds(name, value, rules)
+            if type(value) is int and not _accepts_integer(value, hints[name]):
+                object.__setattr__(self, name, float(value))  # equal settings have one spelling
+        if self.encoding not in KNOWN_ENCODINGS and ":" not in self.encoding:
+            ropewalk.factory.find(self.encoding)  # module:Class is found where it is built: runs are read without the module
+        if (task := find_task(self)).implied_by and getattr(self, task.implied_by) is None:
+            raise ValueError(f"the task {task.name} needs the setting {task.implied_by}, got {task.implied_by}=None")
+        check_unused_settings(self, [name for name, rules in SETTINGS.items() if rules.hashed == "if set"])
         # Equal settings have one spelling.
+        if task.implied_by or task.name == DEFAULT_TASK:
+            object.__setattr__(self, "task", None)
         if self.head == "linear":
             object.__setattr__(self, "head", None)
+        sides = (self.patch,) if isinstance(self.patch, int) else self.patch
         if self.size is not None and sides == sides[:1] * len(self.size):
             object.__setattr__(self, "patch", sides[0])
 
@@ -174,10 +267,9 @@ class Config:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Self:
-        """From what `document` gave."""
-        known = {each.name for each in dataclasses.fields(cls)}
-        if unknown := sorted(set(document) - known):
-            raise ValueError(f"no setting is named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        """From the values of `document()`."""
+        for name in document:
+            check_choice("setting", name, SETTINGS)
         lists: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
         }
@@ -185,13 +277,16 @@ class Config:
 
     @property
     def name(self) -> str:
-        """Of its folder: the encoding, the seed, and a hash of all other settings that change results."""
-        said = {name: value for name, value in self.document().items() if name not in (*UNHASHED_FIELDS, "seed")}
-        said = {name: value for name, value in said.items() if value is not None or name not in HASHED_IF_SET_FIELDS}
+        """Name of the run directory: the encoding, the seed, and a hash of all other settings that change results."""
+        hashed = {
+            name: value
+            for name, value in self.document().items()
+            if name not in (*UNHASHED_FIELDS, "seed") and (value is not None or name not in HASHED_IF_SET_FIELDS)
+        }
         if self.start is not None:
-            said["start"] = Path(self.start).name
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-        return f"{self.encoding}-seed{self.seed}-{digest[:10]}"
+            hashed["start"] = Path(self.start).name
+        digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+        return f"{self.encoding.replace(':', '.')}-seed{self.seed}-{digest[:10]}"
 
     def validates_at(self, epoch: int) -> bool:
         """Whether there is a validation after this epoch, counted from one."""
@@ -204,19 +299,89 @@ class Config:
 
     @property
     def start_path(self) -> Path | None:
-        """The folder of the run whose weights it begins with."""
+        """Directory of the run whose weights the model is initialized from."""
         return None if self.start is None else Path(self.start.replace("{seed}", str(self.seed)))
 
 
+SETTINGS: dict[str, SettingRules] = {each.name: each.metadata["rules"] for each in dataclasses.fields(Config)}
+UNHASHED_FIELDS = tuple(name for name, rules in SETTINGS.items() if not rules.hashed)
+"""Settings that do not change results."""
+HASHED_IF_SET_FIELDS = tuple(name for name, rules in SETTINGS.items() if rules.hashed == "if set")
+"""Settings that are part of the run's name only if they are not None."""
+PER_RUN_FIELDS = tuple(name for name, rules in SETTINGS.items() if rules.per_run)
+"""Settings in which the runs of a comparison differ."""
+
+
+def setting_applies(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting has an effect in runs with these settings."""
+    rules = SETTINGS[name]
+    if rules.needs is not None and rules.needs not in find_task(settings).features:
+        return False
+    if rules.replaced_by is not None and settings.get(rules.replaced_by) is not None:
+        return False
+    return rules.hashed != "if set" or settings[name] is not None
+
+
+def check_unused_settings(config: Config, names: typing.Iterable[str] = ()) -> None:
+    """Refuse settings, all by default, that have no effect on the task of a run but are set."""
+    task = find_task(config)
+    for name in names or SETTINGS:
+        rules, value = SETTINGS[name], getattr(config, name)
+        if rules.needs is not None and rules.needs not in task.features and value != rules.unused:
+            users = [each.name for each in TASK_TYPES.values() if rules.needs in each.features]
+            raise ValueError(
+                f"{name} has an effect with the task {' or '.join(users)} only; for the task {task.name} leave it at "
+                f"{rules.unused!r}, got {value!r}"
+            )
+
+
+class SettingDescription(NamedTuple):
+    """One setting, for people."""
+
+    name: str
+    group: str
+    type: str
+    default: Any
+    help: str
+
+
+def describe_settings() -> list[SettingDescription]:
+    """All settings in the order of `Config`."""
+    hints, defaults = typing.get_type_hints(Config), Config()
+    return [
+        SettingDescription(name, rules.group, _join_alternatives(hints[name]), getattr(defaults, name), rules.help)
+        for name, rules in SETTINGS.items()
+    ]
+
+
+def list_setting_groups() -> dict[str, tuple[str, ...]]:
+    """Names of settings by group."""
+    groups = dict.fromkeys(rules.group for rules in SETTINGS.values())
+    return {group: tuple(name for name, rules in SETTINGS.items() if rules.group == group) for group in groups}
+
+
+def _check_bounds(name: str, value: Any, rules: SettingRules) -> None:
+    """Refuse numbers out of range, also in tuples, and empty tuples of numbers."""
+    if value is None or not (rules.bounds and isinstance(value, int | float | tuple)):
+        return
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not numbers or not all(map(rules.allows, numbers)):
+        raise ValueError(f"{name} must be {rules.bounds}, got {value}")
+
+
 def _check_type(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value of another type; whole numbers are numbers."""
+    """Refuse a value of another type; whole numbers are accepted as numbers."""
     if not _matches_type(value, hint):
-        *others, last = sorted(_describe_type(hint), key="none".__ne__)
-        raise ValueError(f"{name} must be {' or '.join([', '.join(others), last] if others else [last])}, got {value!r}")
+        raise ValueError(f"{name} must be {_join_alternatives(hint)}, got {value!r}")
+
+
+def _join_alternatives(hint: Any) -> str:
+    *others, last = sorted(_describe_type(hint), key="none".__eq__)
+    return " or ".join([", ".join(others), last] if others else [last])
 
 
 def _describe_type(hint: Any) -> list[str]:
-    """What may be given, in words."""
+    """The alternatives of a type, in words."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return [str(each) for each in inside]
@@ -226,7 +391,7 @@ def _describe_type(hint: Any) -> list[str]:
 
 
 def _accepts_integer(value: int, hint: Any) -> bool:
-    """Whether a whole number is meant, and not any number."""
+    """Whether the type has whole numbers, not only numbers."""
     return hint is int or int in typing.get_args(hint)
 
 

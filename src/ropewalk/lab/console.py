@@ -1,9 +1,10 @@
-"""Where verbs say what they have to say, and what they need for it."""
+"""Output of the command line: consoles, JSON documents and links."""
 
 import importlib.util
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.lab.errors import CommandError
@@ -19,28 +20,36 @@ def print_json(value: Any) -> int:
 
 
 def make_console(*, stderr: bool = False) -> "Console":
-    """Plain words, wrapped by the terminal. A pipe has no width: what goes there has a line to itself."""
+    """A console for plain text, which the terminal wraps. Output to a pipe is not wrapped."""
     from rich.console import Console
 
     class Piped(Console):
-        def on_broken_pipe(self) -> None:  # Rich would end the program as if a check had failed.
+        def on_broken_pipe(self) -> None:  # rich would exit with 1, as if a check had failed
             raise BrokenPipeError
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1000
     return Piped(stderr=stderr, quiet=not is_main_process(), width=wide, markup=False, highlight=False, soft_wrap=True)
 
 
+def print_file_link(path: Path) -> None:
+    """Print the file:// URL of a file, as a hyperlink in terminals that have them."""
+    from rich.style import Style
+
+    url = path.resolve().as_uri()
+    make_console().print(url, style=Style(link=url))
+
+
 def is_main_process() -> bool:
-    """Whether this process speaks for all that train together."""
+    """Whether this process prints for all that train together."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def require_matplotlib() -> None:
-    """Refuse figures where nobody can draw them."""
+    """Raise an error if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise CommandError("figures need matplotlib: pip install 'ropewalk[lab]'")
 
 
 def collapse_whitespace(words: object) -> str:
-    """Words without their line breaks."""
+    """The text in one line."""
     return " ".join(str(words).split())

@@ -1,13 +1,13 @@
-"""Encodings from the words of a command line: a name or module:Class, and options as key=value.
+"""Encodings as they are written on the command line and in comparisons.
 
-Encodings to compare: a name, or a name with options, `name:key=value,key=value`, or both as a pair.
+`show`, `check`, `draw` and `theory` take a name, or module:Class, and options as words key=value. A run takes a name with
+its options, `name:key=value,key=value` or `module:Class:key=value`, or in Python the pair of both. Its label is the shortest
+such spelling. There, options of the shape (heads, layers, size and the like) are refused: the model and the data determine
+them.
 
-Options of a shape (heads, layers, size and the like) come from the model and the data, which all encodings share; they are
-refused. A label is the shortest spelling of what was said, and says the same when it is read again.
+A module is imported only when a user names it. Names that are read from files import nothing.
 """
 
-import importlib
-import inspect
 import json
 import os
 import re
@@ -27,16 +27,30 @@ LITERAL_VALUES = {"true": True, "false": False, "null": None, "none": None}
 
 
 def find_encoding_class(name: str) -> type[Encoding]:
-    """The class of a registered name, or of module:Class, where the current directory counts as a place of modules."""
-    if ":" in name:
-        return _import_encoding_class(name)
+    """The class of a name, or of module:Class, whose module is imported; modules of the current directory are found."""
+    _add_current_directory()
     with translate_value_errors():
-        return factory.find(name)
+        return factory.find(name, load=True)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules that define encodings; modules of the current directory are found."""
+    _add_current_directory()
+    for name in names:
+        with translate_value_errors():
+            factory.import_module(name)
+
+
+def _add_current_directory() -> None:
+    """Find modules in the current directory, as `python -m` does and an installed command does not."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def build_encoding(kind: type[Encoding], words: Sequence[str]) -> Encoding:
-    """An instance with the options that the words give, and an ordinary shape where they are silent."""
+    """An instance with the options of `words`, 8 heads of 48 channels by default, and a usual size if it needs one."""
     options = parse_options(words)
+    _import_parts(options)
     if type(options.get("size")) is int:
         options["size"] = [options["size"]]
     with translate_value_errors():
@@ -44,12 +58,20 @@ def build_encoding(kind: type[Encoding], words: Sequence[str]) -> Encoding:
 
 
 def get_class_examples(kind: type[Encoding]) -> list[Encoding]:
-    """The instances that the class itself holds up."""
+    """The instances that `examples()` of the class yields."""
     with translate_value_errors():
         found: list[Encoding] = list(kind.examples())
     if not found:
         raise CommandError(f"{kind.__name__}.examples() must yield at least one instance, got none")
     return found
+
+
+def _import_parts(options: Mapping[str, Any]) -> None:
+    """Import the modules of a chain's parts."""
+    parts = options.get("parts")
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, Mapping) and isinstance(part.get("name"), str):
+            find_encoding_class(part["name"])
 
 
 def parse_options(words: Sequence[str]) -> dict[str, Any]:
@@ -75,31 +97,12 @@ def _parse_value(text: str) -> Any:
         return [_parse_value(part) for part in text.split(",")] if "," in text else text
 
 
-def _import_encoding_class(path: str) -> type[Encoding]:
-    module, _, name = path.partition(":")
-    found = getattr(_import_module(module), name, None)
-    if found is None:
-        raise CommandError(f"module {module} has no class {name!r}")
-    if not (isinstance(found, type) and issubclass(found, Encoding)):
-        raise CommandError(f"{path} must be a subclass of ropewalk.Encoding, got {found!r}")
-    if inspect.isabstract(found):
-        raise CommandError(f"{path} is abstract: it must define {', '.join(sorted(found.__abstractmethods__))}")
-    return found
-
-
-def _import_module(name: str) -> Any:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise CommandError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
-
-
 SHAPE_OPTIONS = ("head_dim", "heads", "kv_heads", "axes", "layers", "size")
-"""Options that the model and the data decide."""
+"""Options that the model and the data determine."""
 OPTION_SEPARATOR = re.compile(r",(?=[A-Za-z][\w-]*=)")
 """A comma between options; those inside a value have no key after them."""
+CLASS_PATH = re.compile(r"[A-Za-z_][\w.]*(:|$)")
+"""The class of module:Class, up to its options; an option has an equals sign."""
 
 EncodingSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -113,7 +116,7 @@ class ParsedEncoding:
 
     @property
     def label(self) -> str:
-        """As one would write it, options in alphabetical order."""
+        """The spelling of the command line, with options in alphabetical order."""
         words = ",".join(f"{key}={_format_value(value)}" for key, value in sorted(self.options.items()))
         return f"{self.encoding}:{words}" if words else self.encoding
 
@@ -123,34 +126,40 @@ def get_encoding_label(config: Config) -> str:
     return ParsedEncoding(config.encoding, config.options).label
 
 
-def parse_encoding(said: EncodingSpec) -> ParsedEncoding:
-    """What was said, if there is such an encoding and it has such options."""
-    name, options = _split_spec(said) if isinstance(said, str) else said
-    with translate_value_errors():
-        kind = factory.find(name)
+def parse_encoding(spec: EncodingSpec, *, load: bool = False) -> ParsedEncoding:
+    """Parse an encoding and its options, and check that they exist; `load` imports the module of module:Class."""
+    name, options = _split_spec(spec) if isinstance(spec, str) else spec
     options = {key.replace("-", "_"): value for key, value in options.items()}
+    if load:
+        find_encoding_class(name)
+        _import_parts(options)
+    with translate_value_errors():
+        kind, name = factory.find(name), factory.canonical_name(name)
     free = [key for key in parameters_of(kind) if key not in SHAPE_OPTIONS]
     for key in options:
-        _check_option(kind.name, key, free)
-    return ParsedEncoding(kind.name, _normalize_options(kind.name, options))
+        _check_option(name, key, free)
+    return ParsedEncoding(name, _normalize_options(name, options))
 
 
 def _split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options of `name:key=value,key=value`."""
+    """The name and the options of `name:key=value,key=value` or `module:Class:key=value,key=value`."""
     name, colon, rest = text.partition(":")
+    if CLASS_PATH.match(rest) and not factory.is_known(name):
+        class_name, colon, rest = rest.partition(":")
+        name = f"{name}:{class_name}"
     return name, parse_options(OPTION_SEPARATOR.split(rest)) if colon else {}
 
 
 def _check_option(name: str, key: str, free: list[str]) -> None:
-    """Refuse an option that there is not, or that is not free."""
+    """Refuse an unknown option, or one of the shape."""
     if key in SHAPE_OPTIONS:
-        raise CommandError(f"{key} is the same for all encodings: it comes from the model and the data, got it for {name}")
+        raise CommandError(f"{key} is the same for all encodings: the model and the data determine it, got it for {name}")
     if key not in free:
         raise CommandError(describe_unknown("option", [key], free, of=name))
 
 
 def _normalize_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they come back from a file."""
+    """Options as JSON gives them back."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(options, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -159,7 +168,7 @@ def _normalize_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
-    """A value so that `parse` gives it back: strings without quotes where they need none."""
+    """A value as `parse_options` reads it: strings have quotes only where they need them."""
     if isinstance(value, str) and parse_options([f"k={value}"])["k"] == value:
         return value
     return json.dumps(value, ensure_ascii=False)

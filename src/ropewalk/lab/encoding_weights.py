@@ -1,6 +1,5 @@
-"""Trained numbers of an encoding, from a safetensors file (its own, or a model's that has it as `encoding`) or a run."""
+"""Trained parameters of an encoding, from a safetensors file (its own, or a model's that has it as `encoding`) or a run."""
 
-import contextlib
 import importlib.util
 import os
 from collections.abc import Iterable
@@ -16,13 +15,14 @@ ENCODING_PREFIX = "encoding."
 
 
 def load_encoding_weights(encoding: Encoding, path: str) -> None:
-    """Give an encoding, in float64 from now on, its numbers from a safetensors file, all of them and no others.
+    """Load the parameters of an encoding, which is converted to float64, from a safetensors file.
 
-    They are named as in its state dict. If names begin with "encoding.", as in a model's file, those alone are read.
+    The file has the names of its state dict, all of them and no others. If any name begins with "encoding.", as in the file
+    of a model, only these are read.
     """
     wanted = encoding.double().state_dict()
     if not wanted:
-        raise CommandError(f"{encoding.name} with these options learns nothing: there is nothing to load from {path}")
+        raise CommandError(f"{encoding.name} with these options has no parameters: there is nothing to load from {path}")
     found = _read_tensors(path)
     if found.keys() != wanted.keys():
         named = f"{_format_names(wanted)}, alone or with the prefix {ENCODING_PREFIX}"
@@ -35,29 +35,24 @@ def load_encoding_weights(encoding: Encoding, path: str) -> None:
 
 
 def is_run_path(name: str) -> bool:
-    """Whether a word means the folder of a run: it is one, or can be nothing but a path. Names of encodings come first."""
-    with contextlib.suppress(ValueError):
-        return not factory.find(name)
+    """Whether a word is the folder of a run: it is one, or it can only be a path. Names of encodings take precedence."""
+    if factory.is_known(name):
+        return False
     return os.sep in name or (Path(name) / "config.json").is_file()
 
 
 def load_run_encoding(path: str) -> tuple[Encoding, str, int]:
-    """The encoding of a run with the numbers of its checkpoint, the path of that, and the seed of the run."""
-    from ropewalk.lab.probes.open_run import load_image_model, open_detection_run
-    from ropewalk.lab.probes.text import open_text_run
+    """The encoding of a run with the parameters of its checkpoint, the path of the checkpoint, and the seed of the run."""
     from ropewalk.lab.run_store import RunFolder, translate_run_errors
+    from ropewalk.lab.tasks import load_trained_model
 
     with translate_run_errors():
         run = RunFolder.at(Path(path))
-        if run.config.task in ("detect", "masks"):
-            encoding = open_detection_run(run, "cpu").model.encoding
-        else:
-            encoding = (load_image_model(run) if run.config.length is None else open_text_run(run, "cpu").model).encoding
-        return encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
+        return load_trained_model(run).encoding, str(run.path / "checkpoint.safetensors"), run.config.seed
 
 
 def _read_tensors(path: str) -> dict[str, Tensor]:
-    """The tensors of a file, those with the prefix without it, if there are any."""
+    """The tensors of a file; if some have the prefix, only these, without it."""
     if importlib.util.find_spec("safetensors") is None:
         raise CommandError("weights are read by safetensors: pip install 'ropewalk[lab]'")
     from safetensors import SafetensorError, safe_open
@@ -70,7 +65,7 @@ def _read_tensors(path: str) -> dict[str, Tensor]:
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
     except SafetensorError as error:
-        raise CommandError(f"{path} is no whole safetensors file: {error}") from error
+        raise CommandError(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def _check_tensor(encoding: Encoding, path: str, name: str, value: Tensor, wanted: Tensor) -> None:
@@ -81,7 +76,7 @@ def _check_tensor(encoding: Encoding, path: str, name: str, value: Tensor, wante
     if not value.is_floating_point():
         raise CommandError(f"{name} in {path} must be floating, got {value.dtype}")
     if bad := int((~value.float().isfinite()).sum()):
-        raise CommandError(f"{name} in {path} must be finite in float32, got {bad} numbers of {value.numel()} that are not")
+        raise CommandError(f"{name} in {path} must be finite in float32, got {bad} values of {value.numel()} that are not")
 
 
 def _format_names(names: Iterable[str]) -> str:

@@ -20,8 +20,9 @@ from safetensors.torch import save
 from ropewalk.lab.data.base import ImageData
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import VIT_SETTINGS
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.task_types import find_task
+from ropewalk.lab.tasks import load_trained_model
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import open_image_data
 from ropewalk.models import ViT
@@ -53,11 +54,12 @@ def fold_run(run: RunFolder, out: Path | None = None) -> FoldResult:
     path = _resolve_output(run, out)
     if run.result() is None:
         raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
-    if run.config.task is not None:
-        raise ValueError(f"only a run that finds one class is folded to a file; {run.path} has the task {run.config.task}")
-    model, data = load_image_model(run), open_image_data(run.config)
+    model, task = load_trained_model(run), find_task(run.config).name
+    if task != "classify":
+        raise ValueError(f"only a run with the task classify is folded to a file; the task of {run.path} is {task}")
     if not isinstance(model, ViT):
         raise ValueError(f"only our own ViT is folded to a file; ropewalk.adapters.timm.fold_into folds {run.config.model}")
+    data = open_image_data(run.config)
     folded = fold_into(copy.deepcopy(model))
     found = _compare_outputs(path, model, folded, data)
     held = {name: value.contiguous() for name, value in folded.state_dict().items()}

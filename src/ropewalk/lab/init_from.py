@@ -1,18 +1,15 @@
-"""The ViT of a dense task, and the run that it goes on from, if there is one.
+"""Models that are initialized from the weights of another run.
 
-A ViT that begins with the weights of a run is built as that one was: its encoding has the grid of that run as its yardstick,
-hence the same frequencies, whatever the span makes of them, and the same table. Images of another size are then another
-grid of the same places: a rotation turns as far from patch to patch as before, to the precision with which the coordinates
-of its paper keep distances (see `ropewalk.positions.grid`), and a learned table, which ends with its grid, is read at places
-squeezed into it, which resizes it. Images are normalised as in that run.
+All weights but those of the encoding must fit. The encoding's weights are copied if it is the same, or for parts of a
+chain that are the same; all others keep their random initialization. So a model that was trained with a learned table can
+be fine-tuned with this table and, beside it, generators that are zero: at first it computes what the other computed.
 
-A run that begins with the weights of another.
-
-All weights but those of the encoding must fit. The encoding's are taken over where it is the same, or where parts of a chain
-are; others stay as they were drawn. So a model that was trained with a learned table goes on with that and, beside it, with
-generators that are zero: it begins where the other ended.
-
-A model of a dense task takes the ViT of a run that finds classes, without its head; `dense.origin` says how it is built.
+A model that predicts boxes, masks or the classes of pixels copies the ViT of a run that classifies, without its head. Its
+ViT is built like that of the run: the encoding has the same grid as reference, hence the same frequencies and the same
+table, whatever the span. Images of another size are another grid in the same coordinates: a rotation differs by the same
+angle from patch to patch, to the precision with which the coordinates of its paper keep distances (see
+`ropewalk.positions.grid`), and a learned table, which ends with its grid, is interpolated. Images are normalized as in
+that run.
 """
 
 from collections.abc import Mapping
@@ -27,6 +24,7 @@ from ropewalk.factory import Chained, find
 from ropewalk.lab.config import Config
 from ropewalk.lab.model_building import VIT_SETTINGS, BackboneOrigin
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import find_task
 from ropewalk.models import LM, ViT
 
 if TYPE_CHECKING:
@@ -36,11 +34,11 @@ if TYPE_CHECKING:
 
 
 BACKBONE_FIELDS = tuple(name for name in VIT_SETTINGS if name not in ("drop_path", "dropout"))
-"""Settings of a ViT that weights are made for."""
+"""Settings of a ViT that decide the shapes of its weights."""
 
 
 def load_origin(config: Config) -> BackboneOrigin | None:
-    """That of a run, if it begins with the weights of another whose ViT is the same."""
+    """The origin of a run's ViT, if it is initialized from a run, whose ViT must be the same."""
     if config.start_path is None:
         return None
     run = RunFolder.at(config.start_path)
@@ -51,18 +49,18 @@ def load_origin(config: Config) -> BackboneOrigin | None:
 
 
 def _check_origin_run(config: Config, run: RunFolder) -> Mapping[str, Any]:
-    """The facts of a run, if its ViT is that of these settings."""
-    if run.config.length is not None or run.config.model is not None:
-        raise ValueError(f"a ViT on images can go on from our own ViT on images alone, and {run.path} is none")
+    """The facts of a run, after a check that its ViT is that of these settings."""
+    if find_task(run.config).sample != "image" or run.config.model:
+        raise ValueError(f"a ViT on images can be initialized from a run of our own ViT on images only; {run.path} is none")
     alike = (*BACKBONE_FIELDS, "options", "span") if config.encoding == run.config.encoding else BACKBONE_FIELDS
     for name in alike:
         if (own := getattr(config, name)) != (theirs := getattr(run.config, name)):
-            told = f"{name} of {config.encoding}" if name in ("options", "span") else name
-            raise ValueError(f"{told} must be that of {run.path}, whose weights it begins with: {theirs}, got {own}")
-    facts: Mapping[str, Any] = run.judged()[1]["data"]
+            what = f"{name} of {config.encoding}" if name in ("options", "span") else name
+            raise ValueError(f"{what} must be that of {run.path}, whose weights are copied: {theirs}, got {own}")
+    facts: Mapping[str, Any] = run.load_weights()[1]["data"]
     if facts["channels"] != 3 or len(facts["size"]) != 2:
         came = f"{facts['channels']} channels of {' × '.join(map(str, facts['size']))}"
-        raise ValueError(f"a ViT on images goes on from one on images of three channels, and {run.path} has {came}")
+        raise ValueError(f"a ViT on images can be initialized from one on images of three channels; {run.path} has {came}")
     return facts
 
 
@@ -70,11 +68,11 @@ TrainableModel: TypeAlias = "ViT | LM | TimmModel | ViTDetector | ViTSegmenter"
 
 
 def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
-    """Give a model the weights of a run that is done, as they were judged."""
+    """Copy the weights of a finished run, as they were evaluated, into a model."""
     if run.result() is None:
-        raise ValueError(f"a run can begin from one that is done alone, and {run.path} has no result.json")
+        raise ValueError(f"a run can be initialized from a finished run only; {run.path} has no result.json")
     body, apart = select_target_module(model, run.config)
-    weights, own = run.judged()[0], find_encoding_prefix(body)
+    weights, own = run.load_weights()[0], find_encoding_prefix(body)
     kept = {name: value for name, value in body.state_dict().items() if name.startswith((own, *apart))}
     others = {name: value for name, value in weights.items() if not name.startswith((own, *apart))}
     given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}
@@ -86,20 +84,20 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
 
 
 def select_target_module(model: TrainableModel, config: Config) -> tuple[TrainableModel, tuple[str, ...]]:
-    """What of a model takes the weights of a run with these settings, and how names of those begin that it does not take."""
+    """The part of a model that gets the weights of a run, and prefixes of weights that are not copied."""
     body = getattr(model, "backbone", None)
-    return (body, ("head.",)) if isinstance(body, ViT) and config.task is None else (model, ())
+    return (body, ("head.",)) if isinstance(body, ViT) and find_task(config).name == "classify" else (model, ())
 
 
 def find_encoding_prefix(model: TrainableModel) -> str:
-    """How names of the encoding's tensors begin."""
+    """Prefix of the names of the encoding's tensors."""
     return next(f"{name}." for name, module in model.named_modules() if module is model.encoding)
 
 
 def match_encoding_tensors(encoding: Encoding, config: Config, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of the tensors of a run's encoding, those that this one has too, of the same name and shape, by their names in it.
+    """The tensors of a run's encoding that this encoding has too, with the same name and shape, by their names in it.
 
-    Parts of a chain are matched in their order, each once.
+    Parts of a chain are matched in order, each once.
     """
     found, left = dict[str, Tensor](), list_encoding_parts(encoding)
     for place, name in list_part_names(config):
@@ -113,14 +111,14 @@ def match_encoding_tensors(encoding: Encoding, config: Config, given: Mapping[st
 
 
 def list_encoding_parts(encoding: Encoding) -> list[tuple[str, Encoding]]:
-    """The encoding, or those that are chained, with the beginning of the names of their tensors."""
+    """The encoding, or the parts of a chain, with the prefixes of their tensors."""
     if isinstance(encoding, Chained):
         return [(f"members.{i}.", part) for i, part in enumerate(encoding.members) if isinstance(part, Encoding)]
     return [("", encoding)]
 
 
 def list_part_names(config: Config) -> list[tuple[str, str]]:
-    """The same of a run, by the names of its encodings."""
+    """Names of the encoding of a run, or of the parts of its chain, with the prefixes of their tensors."""
     if config.encoding != Chained.name:
         return [("", find(config.encoding).name)]
     return [(f"members.{i}.", find(part["name"]).name) for i, part in enumerate(config.options["parts"])]

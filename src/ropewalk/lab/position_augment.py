@@ -1,7 +1,7 @@
-"""Positions of patches in training: where they stand, moved at random alike for all encodings.
+"""Augmentation of patch positions in training, the same for all encodings.
 
-Draws are made in patches, on the CPU, from (seed, step), and only then written in the coordinates of the encoding: whatever
-these are, tokens move by the same parts of a patch.
+Positions are drawn in units of patches, on the CPU, from (seed, step), and then converted to the coordinates of the
+encoding: whatever these are, tokens move by the same fractions of a patch.
 """
 
 import torch
@@ -12,7 +12,7 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 from ropewalk.lab.hash_random import derive_seed
 
-PERTURB_STREAM = 1007  # of the draws of a step, apart from those of dropout, which have the number of their process
+PERTURB_STREAM = 1007  # random stream of a step; dropout's are numbered by process
 
 
 def perturb_positions(
@@ -24,9 +24,9 @@ def perturb_positions(
     share: slice,
     resolution: str = "extrapolate",
 ) -> Tensor | None:
-    """Positions (N, axes); where each sample has its own, those of a share of the batch, (B, N, axes); or None.
+    """Augmented positions (N, axes), or (B, N, axes) of a share of the batch with `per_sample`; None without augmentation.
 
-    `resolution` is how an encoding counts places in a grid that is not its own.
+    `resolution` is how an encoding computes the positions of a grid that is not its own.
     """
     if not (config.perturb or config.shift or config.rescale != 1):
         return None
@@ -45,7 +45,7 @@ def perturb_positions(
 def patches_to_coordinates(
     encoding: Encoding, grid: tuple[int, ...], patches: Tensor, resolution: str = "extrapolate"
 ) -> Tensor:
-    """Positions counted in patches, in the coordinates of an encoding: they are linear in each other along each axis."""
+    """Convert positions in units of patches to the coordinates of an encoding, which are linear in them along each axis."""
     whole = encoding.grid(*grid, resolution=resolution, device="cpu")
     first, last = whole[0], whole[-1]
     steps = torch.tensor([max(side - 1, 1) for side in grid])

@@ -1,7 +1,7 @@
-"""How far a comparison, or other work that takes its time, is: bars in a terminal, plain lines elsewhere.
+"""Progress of comparisons and probes: bars in a terminal, plain lines elsewhere.
 
-Both tell of every run how it ended. In between, the bars show all runs and the current one with its epoch, loss, accuracy
-and time left; lines say the same now and then. Time left is counted in epochs, at the pace of those trained here.
+Both report how each run ended. In between, bars show all runs and the current one, with its epoch, loss, score and time
+left; lines report the same at intervals. Time left is that of the remaining epochs at the mean pace of those trained so far.
 """
 
 import time
@@ -22,11 +22,11 @@ Clock = Callable[[], float]
 
 
 class ProgressLines:
-    """A line for each run, and for its epochs at most one in `PAUSE` seconds."""
+    """A line for each run, and for its epochs at most one in `LINE_INTERVAL` seconds."""
 
     def __init__(self, console: Console, *, runs: int, epochs: int, clock: Clock = time.monotonic) -> None:
         self.console, self.runs, self.epochs, self.clock = console, runs, epochs, clock
-        self.ended, self.epoch, self.trained, self.title, self.judged = 0, 0, 0, "", ""
+        self.ended, self.epoch, self.trained, self.title, self.score = 0, 0, 0, "", ""
         self.start = self.last = clock()
 
     def __enter__(self) -> Self:
@@ -36,44 +36,42 @@ class ProgressLines:
         return None
 
     def begin(self, title: str) -> None:
-        """A run is taken up."""
-        self.title, self.epoch, self.judged = title, 0, ""
-        self.show(f"{title}: begins")
+        """Start a run."""
+        self.title, self.epoch, self.score = title, 0, ""
+        self._show_status(f"{title}: begins")
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """An epoch of it is trained."""
+        """Report an epoch of the current run, as the training loop describes it."""
         self.epoch, self.trained = record["epoch"], self.trained + 1
         if metric := find_recorded_metric(record, "validation"):
-            self.judged = f", {metric.told('validation', record).removeprefix('validation ')}"
-        words = f"epoch {self.epoch} of {self.epochs}, loss {record['loss']:.4g}{self.judged}"
-        self.show(f"{self.title}: {words}, {self.left(self.epochs - self.epoch)} left")
+            self.score = f", {metric.told('validation', record).removeprefix('validation ')}"
+        words = f"epoch {self.epoch} of {self.epochs}, loss {record['loss']:.4g}{self.score}"
+        self._show_status(f"{self.title}: {words}, {self._format_time(self.epochs - self.epoch)} left")
 
     def end(self, words: str) -> None:
-        """It is over, in words."""
+        """End the current run, with a description of its result."""
         self.ended, self.epoch = self.ended + 1, 0
         self.say(f"{self.ended} of {self.runs}  {self.title}: {words}")
 
-    def show(self, words: str) -> None:
-        """What goes on now."""
+    def _show_status(self, words: str) -> None:
         if self.clock() - self.last >= LINE_INTERVAL:
             self.last = self.clock()
-            self.say(f"{self.ended + 1} of {self.runs}  {words}, {self.left(self.count_remaining_epochs())} of all")
+            self.say(f"{self.ended + 1} of {self.runs}  {words}, {self._format_time(self._count_remaining_epochs())} of all")
 
     def say(self, words: str) -> None:
-        """One line, whatever is in it and however long."""
+        """Print one line, without markup or wrapping."""
         self.console.print(Text(words), soft_wrap=True)
 
-    def count_remaining_epochs(self) -> int:
-        """Epochs of all runs that are to come."""
+    def _count_remaining_epochs(self) -> int:
         return (self.runs - self.ended) * self.epochs - self.epoch
 
-    def left(self, epochs: int) -> str:
-        """How long so many epochs will take, which nobody knows before one is trained."""
+    def _format_time(self, epochs: int) -> str:
+        """The time that so many epochs will take; unknown before the first one."""
         return format_duration((self.clock() - self.start) / self.trained * epochs) if self.trained else "?"
 
 
 class ProgressBars(ProgressLines):
-    """One bar for all runs, one for the current one. They move with the epochs, not by themselves: training has the time."""
+    """One bar for all runs and one for the current run, redrawn after each epoch: a timer would take time from training."""
 
     def __init__(self, console: Console, *, runs: int, epochs: int, clock: Clock = time.monotonic) -> None:
         super().__init__(console, runs=runs, epochs=epochs, clock=clock)
@@ -89,20 +87,21 @@ class ProgressBars(ProgressLines):
     def __exit__(self, *raised: Any) -> None:
         self.bars.stop()
 
-    def show(self, words: str) -> None:
-        told = f"{self.ended} of {self.runs} runs, {self.left(self.count_remaining_epochs())} left"
-        self.bars.update(self.whole, completed=self.runs * self.epochs - self.count_remaining_epochs(), description=told)
+    def _show_status(self, words: str) -> None:
+        remaining = self._count_remaining_epochs()
+        whole = f"{self.ended} of {self.runs} runs, {self._format_time(remaining)} left"
+        self.bars.update(self.whole, completed=self.runs * self.epochs - remaining, description=whole)
         self.bars.update(self.current, completed=self.epoch, description=words, refresh=True)
 
 
 def make_progress(console: Console, *, runs: int, epochs: int) -> ProgressLines:
-    """Bars if somebody looks at them."""
+    """Bars in a terminal, lines elsewhere."""
     kind = ProgressBars if console.is_terminal and not console.quiet else ProgressLines
     return kind(console, runs=runs, epochs=epochs)
 
 
 class StageProgress:
-    """Work in so many stages: a bar if somebody looks at it, else a line at most each `PAUSE` seconds."""
+    """Work in a known number of stages: a bar in a terminal, else at most one line in `LINE_INTERVAL` seconds."""
 
     def __init__(self, console: Console, total: int, *, clock: Clock = time.monotonic) -> None:
         looks = (BarColumn(20), TextColumn("{task.description}", markup=False))
@@ -119,20 +118,20 @@ class StageProgress:
         self.bar.stop()
 
     def begin(self, number: int, words: str) -> None:
-        """A stage, counted from 0, is taken up."""
-        told = f"{number + 1} of {self.total}  {words}"
-        self.bar.update(self.task, completed=number, description=told, refresh=True)
+        """Start a stage, counted from 0."""
+        status = f"{number + 1} of {self.total}  {words}"
+        self.bar.update(self.task, completed=number, description=status, refresh=True)
         if self.bar.disable and self.clock() - self.last >= LINE_INTERVAL:
             self.last = self.clock()
-            self.say(told)
+            self.say(status)
 
     def say(self, words: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         self.console.print(Text(words), soft_wrap=True)
 
 
 def format_duration(seconds: float) -> str:
-    """A time in two units at most."""
+    """A duration in at most two units."""
     whole = round(seconds)
     for unit, length, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= length:

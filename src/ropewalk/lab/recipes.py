@@ -21,9 +21,15 @@ modelnet10-half     the same at 15³, 125 tokens: a cell is the share of 2³ vox
 books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import PER_RUN_FIELDS, SETTINGS, Config
+from ropewalk.lab.encoding_spec import parse_options
+from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.validation import check_choice
 
 _SPAN = 6.0
 
@@ -220,3 +226,37 @@ RECIPES: dict[str, Config] = {
         workers=0,
     ),
 }
+
+
+def parse_settings(recipe: str, words: Sequence[str]) -> Config:
+    """A recipe with the settings of `words`, each key=value; a list of one value has no comma."""
+    base = RECIPES[check_choice("recipe", recipe, RECIPES, error=CommandError)].document()
+    given = parse_replaced_settings(base, words)
+    with translate_value_errors():
+        config = Config.of(base | given)
+    for name in given:
+        other = SETTINGS[name].replaced_by
+        if other is not None and getattr(config, other) is not None:
+            raise CommandError(f"{name} has no effect with {other}={getattr(config, other)}: leave it out")
+    return config
+
+
+def describe_recipes() -> dict[str, str]:
+    """What each recipe is, by name, as this module's docstring has it."""
+    entries = re.findall(r"^([\w-]+)  +(\S.*(?:\n .*)*)", __doc__ or "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def parse_replaced_settings(base: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Parse key=value settings that replace those of a base. One number as the size counts for every axis of the base's
+    size, or for two."""
+    given = parse_options(words)
+    for name in given:
+        if name in PER_RUN_FIELDS:
+            raise CommandError(f"{name} is not a setting: encodings come with their options, and seeds by --seed or --seeds")
+        check_choice("setting", name, [each for each in base if each not in PER_RUN_FIELDS], error=CommandError)
+    if isinstance(augment := given.get("augment"), str):
+        given["augment"] = [augment] if augment else []
+    if type(side := given.get("size")) is int:
+        given["size"] = [side] * len(base["size"] or (side, side))
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}

@@ -22,6 +22,7 @@ import binascii
 import fcntl
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -33,7 +34,7 @@ from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.metrics import select_metric
-from ropewalk.lab.run_store import RunFolder, read_json, write_atomically
+from ropewalk.lab.run_store import RunFolder, write_atomically
 from ropewalk.validation import (
     NAME_RULE,
     FieldRule,
@@ -163,7 +164,7 @@ def load_run(path: Path | str) -> RunRecord:
 
     Raises ValueError or DamagedFileError if there is no readable config.json.
     """
-    run = RunFolder.at(Path(path))
+    run = RunFolder.at(path)
     problems: list[str] = []
 
     def attempt(read: Callable[[], Any], default: Any) -> Any:
@@ -175,15 +176,23 @@ def load_run(path: Path | str) -> RunRecord:
         return default if found is None else found
 
     result = attempt(run.result, None)
-    environment = attempt(lambda: _read_if_there(run.path / "environment.json"), {})
-    probes = attempt(lambda: _read_if_there(run.path / "probes.json"), {})
+    environment = attempt(lambda: run.read_document("environment.json"), {})
+    probes = attempt(lambda: run.read_document("probes.json"), {})
+    problems += [
+        f"{run.path.name}/probes.json must have a list of objects as {name}, got {reprlib.repr(rows)}"
+        for name, rows in probes.items()
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows)
+    ]
+    metrics = attempt(run.metrics, [])
+    if result is not None:
+        problems += [each.replace(str(run.path), run.path.name) for each in run.find_metrics_problems()]
     correct = (result or {}).get("test_correct")
     return RunRecord(
         config=run.config,
         run=run.config.name,
         origins=_load_origins(run),
         result=None if result is None else _select_finite(result),
-        metrics=[_select_finite(each) for each in attempt(run.metrics, []) if isinstance(each, dict)],
+        metrics=[_select_finite(each) for each in metrics if isinstance(each, dict)],
         probes=_select_rows(probes),
         **{name: found for name, rule in _PROVENANCE.items() if rule.right(found := environment.get(name))},
         encoding=found if isinstance(found := environment.get("encoding"), dict) else None,
@@ -247,10 +256,6 @@ def _open_origin(run: RunFolder) -> RunFolder | None:
         except (ValueError, DamagedFileError, OSError):
             continue
     return None
-
-
-def _read_if_there(path: Path) -> dict[str, Any] | None:
-    return read_json(path) if path.is_file() else None
 
 
 def _read_failure(path: Path) -> str | None:
@@ -439,8 +444,9 @@ def _check_consistency(record: RunRecord) -> None:
     """Check that fields agree with each other, which damaged and edited lines do not."""
     if record.run not in (None, record.config.name):
         raise ValueError(f"run must be the name of its config, {record.config.name!r}, got {record.run!r}")
-    if record.encoding is not None and record.encoding.get("name") != record.config.encoding:
-        raise ValueError(f"encoding must have the name {record.config.encoding!r}, got {record.encoding.get('name')!r}")
+    built = record.config.encoding if record.encoding is None else str(record.encoding.get("name"))
+    if built != record.config.encoding and ":" not in built:  # module:Class may have been given by another path
+        raise ValueError(f"encoding must have the name {record.config.encoding!r}, got {built!r}")
     counts = (record.data or {}).get("counts") or {}
     if record.test_correct is not None and "test" in counts:
         unpack_bits(record.test_correct, counts["test"])

@@ -1,4 +1,4 @@
-"""Models of timm's in the lab: by name, with the encoding of a run installed, and with the face of our own ViT."""
+"""Models of timm in the lab: with the encoding of a run installed, and the interface of our own ViT."""
 
 import copy
 import inspect
@@ -16,11 +16,11 @@ from ropewalk.lab.patch_size import get_patch_sides
 
 TIMM_PREFIX = "timm:"
 INSTALL_OPTIONS = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
-"""What `install` takes beside the options of an encoding."""
+"""Arguments of `install` beside the options of an encoding."""
 
 
 class TimmModel(nn.Module):
-    """A model of timm's, which takes positions as our ViT does."""
+    """A model of timm that takes positions as our ViT does."""
 
     def __init__(self, host: Any) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class TimmModel(nn.Module):
         return sides
 
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str | None = None) -> Tensor:
-        """Logits (B classes) of images (B channels rows columns), with the patches where they stand or where it is said."""
+        """Logits (B classes) of images (B channels rows columns), by default with the patches at their own positions."""
         if positions is None and resolution in (None, self.host.rope.rule.resolution):
             return self.host(images)
         with self.host.rope.placed(positions, resolution):
@@ -54,7 +54,7 @@ class TimmModel(nn.Module):
         return other
 
     def no_weight_decay(self) -> set[str]:
-        """Names of parameters that weight decay would spoil: timm's, the encoding's, norms, gains and biases."""
+        """Names of parameters without weight decay: timm's choice, the encoding's, norms, gains and biases."""
         spared = {f"host.{name}" for name in self.host.no_weight_decay()}
         return spared | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
 
@@ -62,7 +62,7 @@ class TimmModel(nn.Module):
 def build_timm_model(
     config: Config, options: dict[str, Any], *, size: tuple[int, ...], channels: int, classes: int
 ) -> TimmModel:
-    """The model that a run names, its weights drawn from the seed: the same ones for every encoding but for its own."""
+    """The model of a run, its weights drawn from the seed: for every encoding the same ones but for the encoding's own."""
     name = parse_timm_name(config)
     _check_timm_settings(config, options, size)
     made: dict[str, Any] = {
@@ -84,7 +84,7 @@ def build_timm_model(
 
 
 def _check_timm_settings(config: Config, options: dict[str, Any], size: tuple[int, ...]) -> None:
-    """Refuse what would change more than the encoding, or nothing."""
+    """Refuse settings that would change more than the encoding, or nothing."""
     if len(size) != 2:
         raise ValueError(f"{config.model} takes images of two axes, got a size of {' × '.join(map(str, size))}")
     if config.registers:
@@ -95,7 +95,7 @@ def _check_timm_settings(config: Config, options: dict[str, Any], size: tuple[in
 
 
 def parse_timm_name(config: Config) -> str:
-    """The name that timm has for a model, if it has one."""
+    """timm's name of the model in the settings, if there is such a model."""
     given = str(config.model)
     if not given.startswith(TIMM_PREFIX):
         raise ValueError(f"model must be none, for our own ViT, or timm:NAME, got {given!r}")

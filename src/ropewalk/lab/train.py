@@ -1,11 +1,9 @@
-"""The learning rate over a run: a rise in proportion, then half a cosine down to zero.
+"""The training loop: train one run, or resume it.
 
-Train one run, or go on with it where it was left.
-
-Everything random is a function of (seed, epoch, sample) or (seed, step), and arithmetic goes by the global batch: a run that
-was killed and goes on gives the metrics of one that was not, bit by bit on a CPU with as many threads, and several processes
-give those of one, to rounding, if nothing is dropped and nothing sampled: dropout and drop-path draw in each process for
-itself, and so does what samples boxes to learn from, in the tasks detect and masks.
+All randomness is a function of (seed, epoch, sample) or (seed, step), and arithmetic depends on the global batch. A run that
+was killed and resumed therefore gives the same metrics as an undisturbed one, bit by bit on a CPU with as many threads, and
+several processes give those of one to rounding. The exceptions are dropout, drop-path and the sampling of boxes in detect
+and masks, which each process draws for itself.
 """
 
 import math
@@ -28,11 +26,12 @@ from ropewalk.lab.data.data_hash import describe_data
 from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
-from ropewalk.lab.init_from import TrainableModel, initialize_from_run
-from ropewalk.lab.lamb import Lamb
+from ropewalk.lab.init_from import initialize_from_run
+from ropewalk.lab.optimizer import build_optimizer, compute_learning_rate, describe_optimizer, restore_optimizer
+from ropewalk.lab.record import pack_bits
 from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder, write_atomically
 from ropewalk.lab.tasks import build_task
-from ropewalk.lab.tasks.base import PicturedTask
+from ropewalk.lab.tasks.base import PerImageTask, PicturedTask
 from ropewalk.lab.tasks.classify import open_image_data
 from ropewalk.lab.training_diagnosis import (
     disable_compilation,
@@ -43,25 +42,25 @@ from ropewalk.lab.training_diagnosis import (
 )
 from ropewalk.lab.vision_heads.backbone import DenseModel
 
-
-def compute_learning_rate(step: int, *, highest: float, warmup: int, steps: int) -> float:
-    """Of step 0, 1, …: highest · (step + 1) / warmup at first, then highest · (1 + cos(π t)) / 2 with t from 0 to 1."""
-    if step < warmup:
-        return highest * (step + 1) / warmup
-    return highest * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1))) / 2
-
-
 EpochCallback = Callable[[Mapping[str, Any]], None]
 RECOMPILE_LIMIT = 200
 """Encodings, and ways of calling them, that may be compiled in one process; beyond that they would run uncompiled."""
 CHECKPOINT_INTERVAL_FACTOR = 20
-"""A checkpoint is written when the last one took a twentieth of the time since, or when it is due."""
+"""Checkpoints take at most one part in so many of the time, unless their interval is set shorter."""
+STEPS_BETWEEN_AGREEMENTS = 50
+"""Steps after which several processes agree on whether a checkpoint is due; each agreement waits for the device."""
 
 
 def train_run(
-    config: Config, runs: Path, *, watch: EpochCallback = lambda record: None, trackers: tuple[str, ...] = ()
+    config: Config, runs: Path | str, *, watch: EpochCallback = lambda record: None, trackers: tuple[str, ...] = ()
 ) -> RunFolder:
-    """Train to the end, test once, and return the run. One that is done is left as it is."""
+    """Train to the end, evaluate once on the test set, and return the run. A finished run is returned as it is.
+
+    config    All settings.
+    runs      The directory of runs, a path or a file:// URL; the run gets a directory of its own in it, or resumes there.
+    watch     Called after each epoch with step, epoch, loss, learning_rate and, where it was validated, its scores.
+    trackers  Names of experiment trackers, as accelerate has them.
+    """
     run = RunFolder(runs, config)
     if run.result() is not None:
         return run
@@ -87,7 +86,12 @@ def train_run(
 
 
 class Trainer:
-    """The state of a run: weights, their average, the optimiser, and how far it is."""
+    """The state of a training: the model, its moving average, the optimizer, and the place in the run.
+
+    epoch, step  Epochs completed and steps taken.
+    batch        Batches of the current epoch that were trained on; `losses` is the sum of their losses.
+    seconds      Spent on training, without validation and checkpoints.
+    """
 
     def __init__(self, config: Config, run: RunFolder, accelerator: Accelerator, watch: EpochCallback) -> None:
         self.config, self.run, self.accelerator, self.watch = config, run, accelerator, watch
@@ -100,134 +104,191 @@ class Trainer:
             self.plain.compile(dynamic=False, mode="reduce-overhead" if graphs else None)
         self.model = self.plain if accelerator.num_processes == 1 else accelerator.prepare(self.plain)
         self.optimiser = build_optimizer(config, self.plain)  # prepared, it would look for a package on disk in every step
-        self.average = self._averaged()
-        self.epoch, self.step, self.seconds = 0, 0, 0.0
-        self.unjudged: dict[str, Any] | None = None
-        self.kept, self.writing = time.monotonic(), 0.0
+        self.average = self._build_average()
+        self.epoch, self.step, self.batch, self.seconds = 0, 0, 0, 0.0
+        self.losses = torch.zeros((), device=accelerator.device)
+        self.unvalidated: dict[str, Any] | None = None
+        self._clock = time.perf_counter()
+        self._saved_at, self._saving_time = time.monotonic(), 0.0
 
-    def _averaged(self) -> AveragedModel | None:
-        decay = self.config.ema
-        return (
-            None if decay is None else AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
-        )
+    def _build_average(self) -> AveragedModel | None:
+        if (decay := self.config.ema) is None:
+            return None
+        return AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
     @property
-    def judged(self) -> nn.Module:
-        """What is evaluated: the moving average of the weights, if there is one."""
+    def evaluated_model(self) -> nn.Module:
+        """The moving average of the weights, if there is one."""
         return self.model if self.average is None else self.average
 
     def run_training(self) -> None:
-        """All epochs that are left, then the test set."""
-        self.resume()
-        with self.telling():
-            if self.unjudged is not None:
-                self.judge(self.unjudged)
+        """Train the epochs that are left, then evaluate on the test set."""
+        self.resume_training()
+        with self._name_saved_state():
+            if self.unvalidated is not None:
+                self.validate_epoch(self.unvalidated)
             while self.epoch < self.config.epochs:
-                record = self.one_epoch()
+                record = self.train_epoch()
                 if self.config.validates_at(self.epoch):
-                    self.judge(record)
+                    self.validate_epoch(record)
+                elif self.accelerator.is_main_process and self._is_checkpoint_due():
+                    self.save_checkpoint()
                 self.watch(record)
-            self.finish()
+            self.finish_run()
 
-    def judge(self, record: dict[str, Any]) -> None:
-        """Validate an epoch and write down what came. If files fail, its state is kept, and it is judged on resuming."""
-        try:
-            record |= self.validated()
-        except ValueError:
-            if self.accelerator.is_main_process:
-                self.save(unjudged=record)
-            raise
-        self.keep(record)
+    # Training
 
-    @contextmanager
-    def telling(self) -> Iterator[None]:
-        """What is wrong with files costs no more than what came after the last state that was kept, and that is said."""
-        try:
-            yield
-        except ValueError as error:
-            held = self.run.load()
-            kept = f"{self.run.path} keeps the state of epoch {held[1]['epoch'] if held else 0}"
-            raise ValueError(f"{error}; {kept}, and the same command goes on from there") from error
-
-    def validated(self) -> dict[str, float]:
-        """Scores on the validation set, which are numbers."""
-        scores = self.scores("validation")
-        if not math.isfinite(scores["loss"]):
-            kept = f"{self.run.path} keeps the last good state"
-            raise NonFiniteLossError(f"after epoch {self.epoch} the validation loss is {scores['loss']}; {kept}")
-        return prefix_scores("validation", scores)
-
-    def one_epoch(self) -> dict[str, Any]:
-        """One pass over the training set: the mean of its losses."""
-        start = time.perf_counter()
+    def train_epoch(self) -> dict[str, Any]:
+        """Train to the end of an epoch; its mean loss, with that of batches before a resumption."""
+        self._clock = time.perf_counter()
         self.model.train()
-        total = torch.zeros((), device=self.accelerator.device)
-        for batch in self.batches():
-            total += self.one_step(batch)
-            self.step += 1
-        self.epoch += 1
-        loss = self.accelerator.reduce(total, "mean").item() / self.per_epoch
-        self.seconds += time.perf_counter() - start
+        for batch in self.load_batches():
+            self.losses += self.train_step(batch)
+            self.step, self.batch = self.step + 1, self.batch + 1
+            if self.batch < self.per_epoch and self._is_checkpoint_due_within_epoch():
+                self._save_within_epoch()
+        loss = self.accelerator.reduce(self.losses, "mean").item() / self.per_epoch
+        self._count_seconds()
+        self._start_epoch(self.epoch + 1)
         if not math.isfinite(loss):
-            raise NonFiniteLossError(self.told(loss))
-        return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": self.rate(self.step - 1)}
+            raise NonFiniteLossError(self._explain_nonfinite_loss(loss))
+        rate = self.compute_rate(self.step - 1)
+        return {"step": self.step, "epoch": self.epoch, "loss": loss, "learning_rate": rate}
 
-    def batches(self) -> Iterator[Any]:
-        """This process's share of each batch of the epoch."""
-        return self.task.batches(self.epoch, self.accelerator.process_index, self.accelerator.num_processes)
+    def load_batches(self) -> Iterator[Any]:
+        """This process's share of each batch of the epoch that is left."""
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        return self.task.batches(self.epoch, rank, world, first=self.batch)
 
-    def one_step(self, batch: Any) -> Tensor:
-        """Forward, backward, update; the loss, left on the device."""
-        config = self.config
-        torch.manual_seed(derive_seed(config.seed, self.step, self.accelerator.process_index))
-        rank = self.accelerator.process_index
+    def train_step(self, batch: Any) -> Tensor:
+        """Forward and backward pass and update; the loss, left on the device."""
+        config, rank = self.config, self.accelerator.process_index
+        torch.manual_seed(derive_seed(config.seed, self.step, rank))
         with self.accelerator.autocast(), disable_cudnn_attention():
             loss = self.task.loss(self.model, batch, epoch=self.epoch, step=self.step, rank=rank)
         self.accelerator.backward(loss)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(self.step)
+            group["lr"] = self.compute_rate(self.step)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.plain)
         return loss.detach()
 
-    def told(self, loss: float) -> str:
-        """Where the loss of an epoch ceased to be a number, found by going through the steps since the checkpoint again."""
-        words = f"the loss of epoch {self.epoch} is {loss}"
-        self.epoch, self.step = 0, 0
-        self.resume()
-        kept = f"{self.run.path} keeps the state of epoch {self.epoch}"
-        with torch.compiler.set_stance("force_eager"):
-            return f"{words}: {self._retraced()}; {kept}"
-
-    def _retraced(self) -> str:
-        self.plain.train()
-        while self.epoch < self.config.epochs:
-            for batch in self.batches():
-                with record_nonfinite_layers(self.plain) as seen:
-                    self.one_step(batch)
-                if seen:
-                    return f"in step {self.step} {seen[0]} is the first layer to give numbers that are not finite"
-                if names := find_nonfinite_weights(self.plain):
-                    return f"step {self.step} made {len(names)} weights that are not finite, {names[0]} first"
-                self.step += 1
-            self.epoch += 1
-        return "it did not come again"
-
-    def rate(self, step: int) -> float:
+    def compute_rate(self, step: int) -> float:
         """The learning rate of a step."""
         warmup, steps = round(self.config.warmup * self.per_epoch), self.config.epochs * self.per_epoch
         return compute_learning_rate(step, highest=self.config.learning_rate, warmup=warmup, steps=steps)
 
-    def scores(self, split: str) -> Mapping[str, float]:
-        """Of what is judged, on a part of the data."""
-        with self.accelerator.autocast():
-            return self.task.scores(self.judged, split, self.accelerator)
+    def _start_epoch(self, epoch: int) -> None:
+        self.epoch, self.batch = epoch, 0
+        self.losses = torch.zeros_like(self.losses)
 
-    # On disk
+    def _count_seconds(self) -> None:
+        now = time.perf_counter()
+        self.seconds, self._clock = self.seconds + now - self._clock, now
+
+    # Losses that are not finite
+
+    def _explain_nonfinite_loss(self, loss: float) -> str:
+        """Repeat the steps since the checkpoint to find where the loss of an epoch became NaN or infinite."""
+        words = f"the loss of epoch {self.epoch} is {loss}"
+        self.step = 0
+        self._start_epoch(0)
+        self.resume_training()
+        saved = f"{self.run.path} keeps the state of epoch {self.epoch}"
+        with torch.compiler.set_stance("force_eager"):
+            return f"{words}: {self._find_nonfinite_step()}; {saved}"
+
+    def _find_nonfinite_step(self) -> str:
+        self.plain.train()
+        while self.epoch < self.config.epochs:
+            for batch in self.load_batches():
+                with record_nonfinite_layers(self.plain) as layers:
+                    self.train_step(batch)
+                if layers:
+                    return f"in step {self.step} {layers[0]} is the first layer with outputs that are not finite"
+                if names := find_nonfinite_weights(self.plain):
+                    return f"step {self.step} made {len(names)} weights that are not finite, {names[0]} first"
+                self.step += 1
+            self._start_epoch(self.epoch + 1)
+        return "it was finite when the steps were repeated"
+
+    # Evaluation
+
+    def compute_scores(self, split: str) -> Mapping[str, float]:
+        """Scores of the evaluated model on a split."""
+        with self.accelerator.autocast():
+            return self.task.scores(self.evaluated_model, split, self.accelerator)
+
+    def compute_validation_scores(self) -> dict[str, float]:
+        """Scores on the validation set, whose loss must be finite."""
+        scores = self.compute_scores("validation")
+        if not math.isfinite(scores["loss"]):
+            saved = f"{self.run.path} keeps the last good state"
+            raise NonFiniteLossError(f"after epoch {self.epoch} the validation loss is {scores['loss']}; {saved}")
+        return prefix_scores("validation", scores)
+
+    def compute_test_scores(self) -> dict[str, Any]:
+        """Scores on the test set and, for tasks that have it, one bit per image: whether it is classified correctly."""
+        if not isinstance(self.task, PerImageTask):
+            return {**prefix_scores("test", self.compute_scores("test"))}
+        with self.accelerator.autocast():
+            scores, correct = self.task.score_images(self.evaluated_model, "test", self.accelerator)
+        return {**prefix_scores("test", scores), "test_correct": pack_bits(correct.tolist())}
+
+    def validate_epoch(self, record: dict[str, Any]) -> None:
+        """Validate an epoch and log it. If files cannot be read, its state is saved, to be validated when it is resumed."""
+        try:
+            record |= self.compute_validation_scores()
+        except ValueError:
+            if self.accelerator.is_main_process:
+                self.save_checkpoint(unvalidated=record)
+            raise
+        if self.accelerator.is_main_process:
+            self.run.log(**record, seconds=self.seconds)
+            if self.epoch == self.config.epochs or self._is_checkpoint_due():
+                self.save_checkpoint()
+        self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
+
+    def finish_run(self) -> None:
+        """Evaluate and write the result. It is that of the uncompiled model, of which the compiled one may differ."""
+        evaluates_compiled = self.config.compile and not isinstance(self.plain, DenseModel)
+        compiled = self.compute_validation_scores()["validation_loss"] if evaluates_compiled else None
+        with disable_compilation(self.plain):
+            result = self.compute_test_scores() | self.compute_validation_scores()
+        if compiled is not None:
+            warn_compiled_loss(compiled, result["validation_loss"])
+        elif self.config.compile:
+            self._check_compiled_features()
+        count = sum(weight.numel() for weight in self.plain.parameters())
+        own = sum(weight.numel() for weight in self.plain.encoding.parameters())
+        if self.accelerator.is_main_process:
+            self._save_predictions()
+            self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+
+    def _check_compiled_features(self) -> None:
+        """Warn if a dense model was compiled wrongly, from its outputs for noise that is normalised as its images are."""
+        if isinstance(self.plain, DenseModel):
+            share = self.config.batch // self.accelerator.num_processes
+            images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
+            with self.accelerator.autocast(), disable_cudnn_attention():
+                warn_compiled_features(self.plain, images)
+
+    def _save_predictions(self) -> None:
+        """Draw the predictions of tasks that can. If that fails, the result is kept nevertheless."""
+        if not isinstance(self.task, PicturedTask):
+            return
+        try:
+            with self.accelerator.autocast():
+                picture = self.task.picture(self.evaluated_model)
+            write_atomically(self.run.path / PREDICTIONS_FILE, lambda part: part.write_bytes(picture))
+        except Exception as error:
+            warnings.warn(f"the result is kept, but {PREDICTIONS_FILE} could not be drawn: {error}", stacklevel=2)
+
+    # Checkpoints
 
     def describe_inputs(self) -> dict[str, Any]:
         """The encoding as built, the data, and the seed by which samples were permuted or split, for the run's record."""
@@ -235,125 +296,111 @@ class Trainer:
         data = describe_data(self.config, self.task.facts())
         return {"encoding": self.plain.encoding.config(), "data": data, "index_seed": index_seed}
 
-    def keep(self, record: Mapping[str, Any]) -> None:
-        """Write down what was measured, then, if it is time, the state; what is later than that is cut off on resuming."""
-        due = self.kept + min(self.config.checkpoint, CHECKPOINT_INTERVAL_FACTOR * self.writing)
-        if self.accelerator.is_main_process:
-            self.run.log(**record, seconds=self.seconds)
-            if self.epoch == self.config.epochs or time.monotonic() >= due:
-                self.save()
-        self.accelerator.log({name: value for name, value in record.items() if name != "step"}, step=self.step)
+    def _is_checkpoint_due(self) -> bool:
+        """After an epoch: when the interval has passed, or sooner where a checkpoint costs little."""
+        wait = min(self.config.checkpoint, CHECKPOINT_INTERVAL_FACTOR * self._saving_time)
+        return time.monotonic() >= self._saved_at + wait
 
-    def save(self, **more: Any) -> None:
-        """Write the state, and what else is to be known of it, and remember how long that takes."""
+    def _is_checkpoint_due_within_epoch(self) -> bool:
+        """Within an epoch: when the interval has passed and a checkpoint costs little."""
+        wait = max(self.config.checkpoint, CHECKPOINT_INTERVAL_FACTOR * self._saving_time)
+        due = time.monotonic() >= self._saved_at + wait
+        if self.accelerator.num_processes == 1:
+            return due
+        if self.step % STEPS_BETWEEN_AGREEMENTS:
+            return False
+        decided = torch.tensor(float(due and self.accelerator.is_main_process), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(decided, "sum").item())
+
+    def _save_within_epoch(self) -> None:
+        """Save a state that is finite; one that is not is reported at the end of the epoch, from the last checkpoint."""
+        losses = self.accelerator.gather(self.losses[None])
+        self._count_seconds()
+        if not losses.isfinite().all() or find_nonfinite_weights(self.plain):
+            self._saved_at = time.monotonic()
+        elif self.accelerator.is_main_process:
+            self.save_checkpoint(losses)
+        self._clock = time.perf_counter()
+
+    def save_checkpoint(self, losses: Tensor | None = None, **more: Any) -> None:
+        """Write the state, with the sum of losses of each process within an epoch, and measure how long that takes."""
         begun = time.monotonic()
-        facts = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "data": self.task.facts()}
-        self.run.save(self.tensors(), **facts, **more)
-        self.kept = time.monotonic()
-        self.writing = self.kept - begun
+        tensors, groups = self._collect_tensors()
+        facts = {name: getattr(self, name) for name in ("step", "epoch", "batch", "seconds")}
+        self.run.save_checkpoint(
+            tensors if losses is None else {**tensors, "progress/losses": losses},
+            **facts,
+            data=self.task.facts(),
+            optimizer=groups,
+            **more,
+        )
+        self._saved_at = time.monotonic()
+        self._saving_time = self._saved_at - begun
 
-    def _check_data(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to go on with other data than the run began with."""
-        if not same_data_facts(facts, here := self.task.facts()):
-            raise DamagedFileError(
-                f"{self.run.path} was begun with other data under this name: {facts}, where now there are {here}"
-            )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights, their average, and the state of the optimiser, by name."""
+    def _collect_tensors(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         found = {f"model/{name}": value for name, value in self.plain.state_dict().items()}
         if self.average is not None:
             found |= {f"average/{name}": value for name, value in self.average.state_dict().items()}
-        for number, state in self.optimiser.state_dict()["state"].items():
-            found |= {f"optimiser/{number}/{name}": torch.as_tensor(value) for name, value in state.items()}
-        return found
+        state, groups = describe_optimizer(self.optimiser)
+        return found | {f"optimiser/{name}": value for name, value in state.items()}, groups
 
-    def resume(self) -> None:
-        """Take up the checkpoint and cut off what was measured after it; a run that begins writes one."""
-        held = self.run.load()
+    def resume_training(self) -> None:
+        """Load the checkpoint and remove metrics that are later; a run that has none starts, and writes one."""
+        held = self.run.load_checkpoint()
         self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
             if self.config.start_path is not None:
                 initialize_from_run(self.plain, RunFolder.at(self.config.start_path))
             if self.accelerator.is_main_process:
-                self.run.cut(0)
-                self.save()
+                self.run.restore_metrics(None)
+                self.save_checkpoint()
             return
         tensors, facts = held
         self._check_data(facts["data"])
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "optimiser": {}, "progress": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = value
         self.plain.load_state_dict(parts["model"])
         if self.average is not None:
             self.average.load_state_dict(parts["average"])
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in parts["optimiser"].items():
-            number, _, rest = name.partition("/")
-            state.setdefault(int(number), {})[rest] = value
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state})
+        restore_optimizer(self.optimiser, parts["optimiser"], facts.get("optimizer"))
+        self._restore_progress(facts, parts["progress"].get("losses"))
+        if self.accelerator.is_main_process and (problem := self.run.restore_metrics(facts)):
+            warnings.warn(f"{problem}; training resumes without them", stacklevel=2)
+
+    def _restore_progress(self, facts: Mapping[str, Any], losses: Tensor | None) -> None:
+        """The place in the run. Checkpoints of the format "ropewalk run 1" are those of whole epochs."""
         self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
-        self.unjudged = facts.get("unjudged")
-        if self.accelerator.is_main_process:
-            self.run.cut(self.step if self.unjudged is None else self.step - 1)
+        self.batch = facts.get("batch", 0)
+        self.unvalidated = facts.get("unvalidated", facts.get("unjudged"))
+        self.losses = torch.zeros_like(self.losses)
+        if losses is not None:  # of each process; another number of processes shares the sum
+            own = losses[self.accelerator.process_index] if len(losses) == self.accelerator.num_processes else losses.mean()
+            self.losses += own.to(self.losses.device)
 
-    def finish(self) -> None:
-        """Test, once, and write down what the run came to. The last word has the model as it is written, uncompiled."""
-        judged = self.config.compile and not isinstance(self.plain, DenseModel)  # whose evaluation is never compiled
-        compiled = self.validated()["validation_loss"] if judged else None
-        with disable_compilation(self.plain):
-            result = prefix_scores("test", self.scores("test")) | self.validated()
-        if compiled is not None:
-            warn_compiled_loss(compiled, result["validation_loss"])
-        elif self.config.compile:
-            self.doubt()
-        count = sum(weight.numel() for weight in self.plain.parameters())
-        own = sum(weight.numel() for weight in self.plain.encoding.parameters())
-        if self.accelerator.is_main_process:
-            self.draw()
-            self.run.finish(**result, step=self.step, seconds=self.seconds, parameters=count, encoding_parameters=own)
+    def _check_data(self, facts: Mapping[str, Any]) -> None:
+        if not same_data_facts(facts, here := self.task.facts()):
+            raise DamagedFileError(f"{self.run.path} was trained on other data of this name: expected {facts}, got {here}")
 
-    def doubt(self) -> None:
-        """Warn if a dense model was compiled wrongly: it is shown noise that is normalised, as its images are."""
-        if isinstance(self.plain, DenseModel):
-            share = self.config.batch // self.accelerator.num_processes
-            images = torch.randn(share, 3, *self.task.facts()["size"], device=self.accelerator.device)
-            with self.accelerator.autocast(), disable_cudnn_attention():
-                warn_compiled_features(self.plain, images)
-
-    def draw(self) -> None:
-        """Keep a picture of what the model finds, of tasks that have one. Where it cannot be drawn, the result is kept."""
-        if not isinstance(self.task, PicturedTask):
-            return
+    @contextmanager
+    def _name_saved_state(self) -> Iterator[None]:
+        """Add to an error of files which state is saved."""
         try:
-            with self.accelerator.autocast():
-                picture = self.task.picture(self.judged)
-            write_atomically(self.run.path / PREDICTIONS_FILE, lambda part: part.write_bytes(picture))
-        except Exception as error:
-            warnings.warn(f"the result is kept, but {PREDICTIONS_FILE} could not be drawn: {error}", stacklevel=2)
-
-
-def build_optimizer(config: Config, model: TrainableModel) -> torch.optim.Optimizer:
-    """AdamW or LAMB; weight decay for weights that it does not spoil."""
-    spared = model.no_weight_decay()
-    named = list(model.named_parameters())
-    groups = [
-        {"params": [weight for name, weight in named if name not in spared], "weight_decay": config.weight_decay},
-        {"params": [weight for name, weight in named if name in spared], "weight_decay": 0.0},
-    ]
-    if config.optimiser == "lamb":
-        return Lamb(groups, lr=config.learning_rate)
-    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
+            yield
+        except ValueError as error:
+            held = self.run.load_checkpoint()
+            saved = f"{self.run.path} keeps the state of epoch {held[1]['epoch'] if held else 0}"
+            raise ValueError(f"{error}; {saved}, and the same command resumes there") from error
 
 
 def prefix_scores(split: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores under the name of what they were made on."""
+    """Scores under the name of their split."""
     return {f"{split}_{name}": value for name, value in scores.items()}
 
 
 def _flatten_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What trackers take: no lists, no objects."""
+    """Values that trackers accept: no lists, no objects."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}
 
 

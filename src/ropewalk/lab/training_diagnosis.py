@@ -1,4 +1,4 @@
-"""Where a model goes wrong: which layer gives the first number that is not finite, and whether it is the compiler."""
+"""Diagnosis of trainings: the first layer or weight that is not finite, and whether a compiled model computes correctly."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +13,12 @@ from ropewalk.models import ViT
 from ropewalk.models.vit import Block
 
 MAX_COMPILE_ERROR = 0.1
-"""How far a compiled model may be from the same uncompiled: rounding to bfloat16 is worth a tenth of that."""
+"""Largest relative error of a compiled model's outputs; rounding to bfloat16 causes a tenth of it."""
 
 
 @contextmanager
 def record_nonfinite_layers(model: nn.Module) -> Iterator[list[str]]:
-    """The names of modules whose outputs are not finite, in the order in which they run. It waits for the device."""
+    """Collect the names of modules whose outputs are not finite, in the order in which they run. Synchronises the device."""
     seen: list[str] = []
 
     def hook(name: str) -> Callable[..., None]:
@@ -37,13 +37,13 @@ def record_nonfinite_layers(model: nn.Module) -> Iterator[list[str]]:
 
 
 def find_nonfinite_weights(model: nn.Module) -> list[str]:
-    """The names of weights that are not finite."""
+    """The names of parameters that have values that are not finite."""
     return [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
 
 
 @contextmanager
 def disable_compilation(model: nn.Module) -> Iterator[None]:
-    """A model that was compiled in place computes as it is written, for a while."""
+    """Run a model that was compiled in place uncompiled inside the context."""
     compiled, model._compiled_call_impl = model._compiled_call_impl, None
     try:
         yield
@@ -52,23 +52,23 @@ def disable_compilation(model: nn.Module) -> Iterator[None]:
 
 
 def warn_compiled_loss(compiled: float, plain: float) -> None:
-    """Warn if a compiled model had another loss than the same model uncompiled, beyond what rounding explains."""
+    """Warn if the loss of a compiled model differs from that of the same model uncompiled by more than rounding."""
     if abs(compiled - plain) > 0.02 * max(plain, 0.1):
-        told = f"compiled, the model had a validation loss of {compiled:.4f}, and uncompiled of {plain:.4f}"
-        warnings.warn(f"{told}: the result is the latter, and scores of epochs are not to be trusted", stacklevel=2)
+        losses = f"the validation loss is {compiled:.4f} with the compiled model and {plain:.4f} with the uncompiled one"
+        warnings.warn(f"{losses}: the result has the latter, and scores of epochs are not to be trusted", stacklevel=2)
 
 
 def warn_compiled_features(model: DenseModel, images: Tensor) -> None:
-    """Warn if what is compiled of a dense model, that is all but its evaluation, is far from the same uncompiled."""
+    """Warn if what is compiled of a dense model, all but its evaluation, differs from the same uncompiled."""
     if (share := measure_compile_error(model, images)) > MAX_COMPILE_ERROR:
-        told = f"compiled, what the model makes of images is {share:.0%} off what it makes of them uncompiled"
-        warnings.warn(f"{told}: it was trained by that, and its result is not to be trusted", stacklevel=2)
+        error = f"the outputs of the compiled model differ from those of the uncompiled one by {share:.0%}"
+        warnings.warn(f"{error}: it was trained with the former, and its result is not to be trusted", stacklevel=2)
 
 
 def measure_compile_error(model: DenseModel, images: Tensor) -> float:
-    """The difference of what is compiled from the same uncompiled, in shares of the latter. Nothing is dropped.
+    """The relative error of the compiled outputs, without dropout and drop-path.
 
-    Forward and backward go as in training, so that nothing is compiled anew.
+    Forward and backward pass are those of training, so that nothing is compiled anew.
     """
     model.train()
     with disable_dropout(model.backbone):
@@ -86,7 +86,7 @@ def _sum_all(parts: Iterable[Tensor]) -> Tensor:
 
 @contextmanager
 def disable_dropout(model: ViT) -> Iterator[None]:
-    """A ViT that is trained drops nothing, for a while. What drop-path keeps is data to the compiler, and dropout is not."""
+    """Disable dropout and drop-path of a ViT inside the context, without a new compilation for drop-path."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     if model.dropout.p:
         model.eval()

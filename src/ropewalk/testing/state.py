@@ -6,7 +6,7 @@ import json
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Encoding
+from ropewalk.encoding import Encoding, config_name
 from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
 
 
@@ -33,7 +33,8 @@ def check_copy(encoding: Encoding) -> None:
 def check_config(encoding: Encoding) -> None:
     """`config()` is JSON that builds its like, and so does its repr."""
     config = json.loads(json.dumps(encoding.config()))
-    assert config.pop("name") == encoding.name, f"config() must name {encoding.name!r}"
+    name = config_name(type(encoding))
+    assert config.pop("name") == name, f"config() must name {name!r}"
     kind, p = type(encoding), points(encoding, 6).float()
     for what, build in (
         ("config()", lambda: kind(**config)),

@@ -18,10 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import dense_sizes
-import handwritten
 import ropewalk as rw
-import speed
 from ropewalk import cli, ops
 from ropewalk.code import Code
 from ropewalk.encodings import REGISTRY
@@ -807,99 +804,3 @@ def test_the_figure_shows_every_ratio(theme):
 def test_a_document_without_steps_has_no_figure():
     with pytest.raises(ValueError, match="'steps'"):
         draw_step_cost(synthetic() | {"rows": []})
-
-
-def test_the_page_has_attention_where_the_kernel_is_taken(monkeypatch, tmp_path):
-    rows = [
-        {
-            "what": what,
-            "shape": [8, 4, tokens, 48],
-            "kernel": kernel,
-            "ms": tokens * times,
-            "back ms": 3 * tokens * times,
-            "eager ms": 0.5,
-        }
-        for what, tokens in (("few, 8 samples", 64), ("many", 196))
-        for kernel, times in (("flash", 4e-3), ("ropewalk", 1e-3))
-    ]
-    del rows[0]["eager ms"]
-    head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
-    (tmp_path / "attention.json").write_text(json.dumps({**head, "rows": rows}))
-    monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
-    table = speed.attention()
-    assert "| few | 8 × 4 × 48 | flash | 0.256 | 0.768 | 4.0 | 4.0 |  |" in table
-    assert "| few | 8 × 4 × 48 | ropewalk | 0.064 | 0.192 | 1.0 | 1.0 | 0.50 |" in table
-    assert "many" not in table
-
-
-def test_the_page_has_dense_sizes_over_the_plain_model_of_each_library(monkeypatch, tmp_path):
-    own = {"name": "axial", "ms": 20.0, "over none": 1.25, "GB": 3.0}
-    timm = {"name": "timm, axial", "ms": 40.0, "over none": 2.5, "over timm, plain": 1.5, "GB": 4.0}
-    rows = [
-        {**row, "mode": mode, "ms": row["ms"] / times}
-        for mode, times in (("compiled", 2), ("eager", 1))
-        for row in (own, timm)
-    ]
-    head = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
-    (tmp_path / "dense.json").write_text(json.dumps({**head, "rows": rows}))
-    monkeypatch.setattr(dense_sizes, "MEASURED", tmp_path / "dense.json")
-    assert dense_sizes.dense().splitlines()[2:4] == [
-        "| axial | 20.0 | 1.25 | 3.0 | 10.0 | 1.25 | 3.0 |",
-        "| timm, axial | 40.0 | 1.50 | 4.0 | 20.0 | 1.50 | 4.0 |",
-    ]
-    monkeypatch.setattr(dense_sizes, "MEASURED", tmp_path / "none.json")
-    assert "No figures are here yet: `results/none.json` is missing" in dense_sizes.dense()
-
-
-def test_the_page_says_that_no_figures_are_there(monkeypatch, tmp_path):
-    monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
-    monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
-    monkeypatch.setattr(speed, "HOSTS", tmp_path / "hosts.json")
-    monkeypatch.setattr(speed, "ATTENTION", tmp_path / "attention.json")
-    page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
-    own = [name for name in speed.TABLES if name.startswith("speed-")]
-    assert page.count("No figures are here yet: `results/kernels.json` is missing") == len(own) - 2 == 5
-    for name in ("hosts", "attention"):
-        assert f"No figures are here yet: `results/{name}.json` is missing" in page
-    assert "{{" not in page
-    assert "](images/cost" not in page
-    speed.draw(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    page = handwritten.filled((handwritten.HERE / "pages" / "folding.md").read_text())
-    assert "No figures are here yet: `results/folded-inference-*.json` is missing" in page
-
-
-def test_the_page_has_models_of_others():
-    rows = [line for line in speed.hosts().splitlines() if line.startswith("| Llama") or line.startswith("| timm")]
-    measured = json.loads(speed.HOSTS.read_text())["rows"]
-    assert len(rows) == len(measured) == 6
-    for line, row in zip(rows, measured, strict=True):
-        assert f"| {row['mode']} |" in line
-        assert f"| {row['ours over host']:.2f} |" in line
-
-
-def test_the_page_on_folding_has_what_was_measured():
-    page = handwritten.filled((handwritten.HERE / "pages" / "folding.md").read_text())
-    found = json.loads(speed.RESULTS.with_name("folded-inference-cpu.json").read_text())
-    for row in found["rows"]:
-        as_it_is, folded = (f"{row[f'{how} over mixed']:.3f} ± {row[f'{how} spread']:.3f}" for how in ("as it is", "folded"))
-        assert f"| {row['name']} | {as_it_is} | {folded} |" in page
-    assert found["finished"]
-
-
-def test_the_page_has_what_was_measured(monkeypatch, tmp_path):
-    monkeypatch.setattr(speed, "RESULTS", tmp_path / "kernels.json")
-    monkeypatch.setattr(speed, "CPU", tmp_path / "cpu.json")
-    speed.RESULTS.write_text(json.dumps(synthetic() | {"finished": False}))
-    page = handwritten.filled((handwritten.HERE / "pages" / "speed.md").read_text())
-    assert "Measured on one NVIDIA H200, 2026-11-15, with torch 2.11.0. The run was stopped before its end" in page
-    assert "| axial | 51.0 | 1.020 | 10.00 | 1.000 | 8.70 | 1.000 |" in page
-    assert "| alibi | failed: OutOfMemoryError: &#60;CUDA> is &#42;out&#42; of &#124; memory |  |" in page
-    assert "**256 x 196 tokens**\n\n|  | ms | GB/s | of the copy | Python, ms |" in page
-    assert "| rotate, interleaved, forward | 0.046 | 3,321 | 0.96 | 0.05 |" in page
-    assert "| ropewalk | 1.3 | 2.81 |" in page
-    assert page.count("No figures are here yet") == 1  # of the CPU there are none
-    speed.draw(tmp_path)
-    drawn = sorted(path.name for path in (tmp_path / "images").iterdir())
-    assert drawn == ["cost-dark.png", "cost-light.png"]
-    assert all(f"](images/{name}#only-" in page for name in drawn)

@@ -26,12 +26,13 @@ from ropewalk.lab.compare import run as module
 from ropewalk.lab.compare.plan import Comparison, is_run_locked, plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, render_comparison, tabulate_comparison
+from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, format_duration
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.results_table import make_rich_table
+from ropewalk.lab.run_store import RunFolder, read_json, write_json
 from ropewalk.lab.statistics import compute_t_quantile
 from ropewalk.lab.tasks import classify
 from ropewalk.lab.tasks.classify import open_image_data
@@ -107,7 +108,7 @@ def test_all_encodings_have_all_seeds_and_the_baseline_comes_first(first):
 
 
 def test_runs_differ_in_encoding_options_and_seed_alone(first):
-    documents = [json.loads((first.runs / each.name / "config.json").read_text()) for each in first.members]
+    documents = [read_json(first.runs / each.name / "config.json") for each in first.members]
     differing = {name for each in documents for name in each if each[name] != documents[0][name]}
     assert differing == {"encoding", "options", "seed"}
 
@@ -181,7 +182,7 @@ def test_a_run_that_fails_does_not_stop_others(tmp_path, monkeypatch):
     row = next(row for row in tabulate_comparison(found) if row.label == "mixed")
     assert (row.seeds, row.planned, row.notes) == (1, 2, (f"seed 0 failed: {words}",))
     shown = silent()
-    shown.print(render_comparison(tabulate_comparison(found)))
+    shown.print(make_rich_table(tabulate_comparison(found)))
     assert "[/is]" in shown.file.getvalue()
 
 
@@ -282,7 +283,7 @@ def test_interrupted_the_same_call_goes_on_to_the_same_end(first, tmp_path, monk
     patch_everywhere(monkeypatch, train, "train_run", stopping)
     with pytest.raises(KeyboardInterrupt):
         again(tmp_path, console=console)
-    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command goes on"
+    assert console.file.getvalue().splitlines()[-1] == "stopped: 1 of 6 runs are done; the same command resumes"
     (path,) = tmp_path.glob("comparison-*.json")
     partial = tabulate_comparison(Comparison.at(path))
     assert [row.seeds for row in partial] == [1, 0, 0]
@@ -313,10 +314,10 @@ def of_two(rank, port, runs, failing=None, late=None):
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1")
     AcceleratorState._reset_state(reset_partial_state=True)
     if rank == failing:
-        Trainer.one_step = lambda self, *batch: 1 / 0
+        Trainer.train_step = lambda self, *batch: 1 / 0
     if rank == late:
-        resume = Trainer.resume
-        Trainer.resume = lambda self: (time.sleep(1), resume(self))
+        resume = Trainer.resume_training
+        Trainer.resume_training = lambda self: (time.sleep(1), resume(self))
     with (runs / f"said{rank}").open("w") as file:
         code = compare_encodings(
             ["mixed"], BASE, runs, seeds=[0, 1], baseline="mixed", console=Console(file=file, width=200)
@@ -370,7 +371,7 @@ def by_hand(comparison):
     """Accuracies by label, from the files."""
     found = {}
     for each in comparison.members:
-        result = json.loads((comparison.runs / each.name / "result.json").read_text())
+        result = read_json(comparison.runs / each.name / "result.json")
         found.setdefault(each.label, []).append(result["test_accuracy"])
     return found
 
@@ -440,7 +441,7 @@ def test_one_seed_has_no_interval(tmp_path, trained):
     rows = tabulate_comparison(again(tmp_path, ["mixed"], seeds=[0]))
     assert [row.score.half for row in rows] == [None, None]
     shown = silent()
-    shown.print(render_comparison(rows))
+    shown.print(make_rich_table(rows))
     assert "62.50" in shown.file.getvalue()
     assert "±" not in shown.file.getvalue()
 
@@ -481,7 +482,7 @@ def test_the_csv_parses_back(copy):
 
 def test_the_table_in_a_terminal(first):
     console = Console(file=io.StringIO(), width=100)
-    console.print(render_comparison(tabulate_comparison(first)))
+    console.print(make_rich_table(tabulate_comparison(first)))
     mixed = next(line for line in console.file.getvalue().splitlines() if "mixed" in line)
     row = tabulate_comparison(first)[1]
     assert f"{100 * row.score.mean:.2f} ± {100 * row.score.half:.2f}" in mixed
@@ -536,7 +537,7 @@ REFUSED = [
     (["mixed"], {"seeds": ["a"]}, "seed must be int, got 'a'"),
     (["mixed"], {"baseline": "non"}, r"'non'.*Did you mean 'none'"),
     (["liere:block=99"], {}, r"liere:block=99.*block.*2.*head_dim=12"),
-    (["rope"], {}, r"rope.*rope.*got axes=2"),
+    (["rope"], {}, r"rope.*one axis.*have 2"),
     (["learned-ape:width=7"], {}, "learned-ape:width=7"),
 ]
 
@@ -644,7 +645,7 @@ def test_plain_lines_say_how_far_it_is():
 def test_what_is_no_terminal_gets_no_control_codes(tmp_path, trained):
     console = silent()
     found = again(tmp_path, ["mixed"], console=console)
-    console.print(render_comparison(tabulate_comparison(found)))
+    console.print(make_rich_table(tabulate_comparison(found)))
     text = console.file.getvalue()
     assert text.count("\n") >= 4 + 2
     assert "\x1b" not in text

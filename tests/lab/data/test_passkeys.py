@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ropewalk.lab.data.passkeys import (
+from ropewalk.lab.data.text import (
     KEY_DIGITS,
     KEY_QUESTION,
     KEY_SENTENCE,
     MIN_KEY_LENGTH,
+    TextData,
     draw_keys,
     hide_key,
     scatter_keys,
 )
-from ropewalk.lab.data.text import TextData
 from ropewalk.lab.tasks import build_task
 from tests.lab.tasks.test_text import SMALL, sentences
 

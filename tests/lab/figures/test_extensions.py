@@ -2,12 +2,12 @@
 
 import math
 
+import far
+import longer
 import pytest
 import torch
 from matplotlib.colors import to_hex
 
-import far
-import longer
 import ropewalk as rw
 from ropewalk import extension
 from ropewalk.lab.figures.extensions import compute_extension_curves, create_default_rules, draw_extensions

@@ -219,12 +219,12 @@ sys.exit("matplotlib.pyplot" in sys.modules)
 
 
 @pytest.mark.exhaustive("figures")
-def test_the_pictures_of_the_readme_are_drawn(tmp_path, monkeypatch, capsys):
+def test_the_pictures_of_the_readme_are_drawn(tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("readme_figure", DOCS / "readme_figure.py")
     drawing = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(drawing)
-    monkeypatch.setattr(drawing, "HERE", tmp_path)
-    drawing.main()
+    (tmp_path / "images").mkdir()
+    drawing.main(tmp_path / "images")
     pictures = [f"attention-patterns-{theme}.png" for theme in FIGURE_THEMES]
     assert capsys.readouterr().out.split() == [str(tmp_path / "images" / picture) for picture in pictures]
     for picture in pictures:

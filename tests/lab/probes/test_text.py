@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -12,19 +11,16 @@ import torch
 import torch.nn.functional as F
 
 from ropewalk.lab.bench import timing
-from ropewalk.lab.data.passkeys import KEY_QUESTION, KEY_SENTENCE, MIN_KEY_LENGTH
+from ropewalk.lab.data.text import KEY_QUESTION, KEY_SENTENCE, MIN_KEY_LENGTH
 from ropewalk.lab.encoding_spec import parse_encoding
-from ropewalk.lab.probes import TEXT_PROBES, probe_run, text
-from ropewalk.lab.probes.cost import probe_text_cost
+from ropewalk.lab.probes import list_task_probes, probe_run, text
+from ropewalk.lab.probes.cost import probe_cost
 from ropewalk.lab.probes.text import (
     KEY_DEPTHS,
     KEY_DRAWS,
-    TEXT_EXTENSION_RULES,
-    TextRun,
     build_passkey_texts,
     compute_bin_edges,
     measure_position_loss,
-    open_text_run,
     probe_passkey,
     probe_positions,
 )
@@ -32,7 +28,10 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.panels import shorten_label
 from ropewalk.lab.report.text_figures import plot_length_lines
 from ropewalk.lab.report.theme import assign_styles
+from ropewalk.lab.run_store import read_json
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.lab.tasks import open_trained_run
+from ropewalk.lab.tasks.text import TEXT_EXTENSION_RULES, TextRun
 from ropewalk.lab.train import train_run
 from tests.lab.tasks.test_text import LENGTH, SMALL, sentences
 from tests.support.patch_everywhere import patch_everywhere
@@ -55,7 +54,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(runs):
-    return open_text_run(runs["rope"], "cpu")
+    return open_trained_run(runs["rope"], "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +101,7 @@ def test_positions_go_to_sixteen_times_the_length_and_to_four_after_fine_tuning(
     }
     assert all(0 < row["loss"] < 8 and row["window"] == row["factor"] * LENGTH for row in rows)
     assert max(row["to"] for row in told(rows, rule="yarn", factor=4)) == 4 * LENGTH
-    tuned = list(probe_positions(open_text_run(runs["tuned"], "cpu")))
+    tuned = list(probe_positions(open_trained_run(runs["tuned"], "cpu")))
     assert {(row["rule"], row["window"]) for row in tuned} == {(None, 16 * LENGTH)}
 
 
@@ -125,10 +124,10 @@ def test_no_more_is_read_than_enough(subject, monkeypatch):
 
 def test_tables_that_end_and_encodings_without_rules_say_so(runs):
     for name in ("none", "alibi", "mixed"):
-        rows = list(probe_positions(open_text_run(runs[name], "cpu")))
+        rows = list(probe_positions(open_trained_run(runs[name], "cpu")))
         assert {row["rule"] for row in rows} == {None}
         assert not any("why" in row for row in rows)
-    rows = list(probe_positions(open_text_run(runs["learned-ape"], "cpu")))
+    rows = list(probe_positions(open_trained_run(runs["learned-ape"], "cpu")))
     assert len(rows) == 1
     assert "why" in rows[0]
 
@@ -188,10 +187,10 @@ def test_digits_that_are_found_count(subject, monkeypatch):
 
 def test_a_run_is_probed_for_what_there_is_of_text(runs):
     found = probe_run(runs["rope"], device="cpu")
-    assert {name for name in found if name != "refused"} == set(TEXT_PROBES)
+    assert {name for name in found if name != "refused"} == set(list_task_probes("text"))
     (cost,) = found["cost"]
     assert cost["bytes_per_second"] > 0 < cost["without_encoding"]
-    assert json.loads((runs["rope"].path / "probes.json").read_text()) == found
+    assert read_json(runs["rope"].path / "probes.json") == found
     with pytest.raises(ValueError, match=r"'resolution'.*positions"):
         probe_run(runs["rope"], ["resolution"])
 
@@ -200,7 +199,7 @@ def test_cost_is_counted_in_bytes(subject, monkeypatch):
     patch_everywhere(
         monkeypatch, timing, "time_interleaved_rounds", lambda *works, **options: ([1e3, 2e3], [5e2])
     )  # in milliseconds
-    (row,) = probe_text_cost(subject)
+    (row,) = probe_cost(subject)
     assert (row["bytes_per_second"], row["without_encoding"]) == (16 * LENGTH, 32 * LENGTH)
     assert row["parameters"] == sum(weight.numel() for weight in subject.model.parameters())
     assert row["encoding_parameters"] == 0
@@ -224,7 +223,7 @@ def test_keys_in_a_picture_name_their_lines():
     levels = {"a": 1.0, "b": 20.0}
     lines = {name: {1.0: MeanEstimate(level, None, 1), 90.0: MeanEstimate(level, None, 1)} for name, level in levels.items()}
     styles = assign_styles(lines, "a")
-    figure = plot_length_lines(lines, styles, "title", length=24, xlabel="position", top=8.0, keys=True)
+    figure = plot_length_lines(lines, styles, "title", length=24, xlabel="position", top=8.0, own_legend=True)
     (axes,), (legend,) = figure.axes, figure.legends
     words = [text.get_text() for text in legend.get_texts()]
     assert words == ["a", "b"]
@@ -242,7 +241,7 @@ def test_a_report_draws_losses_by_position(runs, tmp_path):
     assert {f"extensions-1-{factor}-1.png" for factor in (2, 4, 8, 16)} <= names
     assert not any(name.startswith(("resolution", "attention")) for name in names)
     assert "learned-ape, positions" in page  # which refused
-    for word in ("Loss by position", "Rules for longer texts", "A hidden key"):
+    for word in ("Loss by position", "Context extension", "Passkey retrieval"):
         assert word in page
     first, *_ = csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
     assert float(first["bytes_per_second"]) > 0

@@ -2,9 +2,12 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ropewalk.lab.config import Config
+from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.statistics import estimate_differences
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
@@ -14,30 +17,31 @@ from ropewalk.lab.studies.claims import (
     EQUALITY_MARGIN,
     ClaimSide,
     StudyClaim,
+    get_test_accuracy,
     judge_claims,
 )
 from ropewalk.lab.studies.equivariance import (
-    EQUIVARIANCE_CLAIMS,
-    PHOTOGRAPH_CLAIMS,
-    get_test_accuracy,
     make_offset_loss,
     make_size_accuracy,
     measure_frequency_drop,
 )
 
+RESULTS = Path(__file__).parents[3] / "results"
+
 NOISE = (0.3, -0.5, 0.2)
 
 
-def line(name, seed, value, part="main", **more):
-    return {"part": part, "name": name, "seed": seed, "test_accuracy": value / 100, **more}
+def record(name, seed, value, part="main", probes=None, **result):
+    result = {"test_accuracy": value / 100, **result}
+    return RunRecord(config=Config(seed=seed), run=None, part=part, name=name, result=result, probes=probes or {})
 
 
-def lines(levels, spread=0.1, part="main"):
+def records(levels, spread=0.1, part="main"):
     """Runs of three seeds: each seed moves all encodings alike, and each run by a little of its own."""
     found = []
     for (i, (name, level)), seed in itertools.product(enumerate(levels.items()), range(3)):
         own = spread * (-1) ** (i + seed) * (1 + (i * seed) % 2)
-        found.append(line(name, seed, level + NOISE[seed] + own, part))
+        found.append(record(name, seed, level + NOISE[seed] + own, part))
     return found
 
 
@@ -63,7 +67,7 @@ def claim(by, one="a", other="b", part="main"):
     ],
 )
 def test_words(gap, by, word):
-    (verdict,) = judge_claims([claim(by)], lines({"a": 60 + gap, "b": 60.0, "c": 55.0, "d": 50.0}))
+    (verdict,) = judge_claims([claim(by)], records({"a": 60 + gap, "b": 60.0, "c": 55.0, "d": 50.0}))
     assert verdict.word == word
     assert verdict.found.mean == pytest.approx(gap, abs=0.3)
     assert verdict.found.seeds == 3
@@ -72,17 +76,20 @@ def test_words(gap, by, word):
 def test_what_a_seed_does_to_all_does_not_count():
     """Seeds that are ten points apart leave the interval as it is; noise of single runs does not."""
     levels = {"a": 61.0, "b": 60.0, "c": 55.0}
-    apart = [each | {"test_accuracy": each["test_accuracy"] + 0.1 * each["seed"]} for each in lines(levels)]
-    (near,), (far,) = judge_claims([claim(0.0)], lines(levels)), judge_claims([claim(0.0)], apart)
+    apart = [
+        replace(each, result={"test_accuracy": each.result["test_accuracy"] + 0.1 * each.config.seed})
+        for each in records(levels)
+    ]
+    (near,), (far,) = judge_claims([claim(0.0)], records(levels)), judge_claims([claim(0.0)], apart)
     assert far.found == pytest.approx(near.found, rel=1e-9)
-    (noisy,) = judge_claims([claim(0.0)], lines(levels, spread=1.0))
+    (noisy,) = judge_claims([claim(0.0)], records(levels, spread=1.0))
     assert noisy.found.half > 5 * near.found.half
 
 
 def test_one_seed_tells_nothing():
-    alone = [line("a", 0, 90.0), line("b", 0, 10.0)]
+    alone = [record("a", 0, 90.0), record("b", 0, 10.0)]
     assert judge_claims([claim(0.0)], alone)[0].word == CLAIM_UNDECIDED
-    assert judge_claims([claim(0.0, other="x")], lines({"a": 1.0, "b": 2.0}))[0] == (
+    assert judge_claims([claim(0.0, other="x")], records({"a": 1.0, "b": 2.0}))[0] == (
         claim(0.0, other="x"),
         None,
         CLAIM_UNDECIDED,
@@ -90,15 +97,15 @@ def test_one_seed_tells_nothing():
 
 
 def test_parts_are_compared():
-    """The same encoding in two parts, whose runs are told apart."""
-    every = [*lines({"a": 60.0, "b": 58.0}), *lines({"a": 64.0, "b": 50.0}, part="perturbed")]
+    """The same encoding in two parts."""
+    every = [*records({"a": 60.0, "b": 58.0}), *records({"a": 64.0, "b": 50.0}, part="perturbed")]
     (verdict,) = judge_claims([claim(0.0, one="a", other="a", part="perturbed")], every)
     assert verdict.found.mean == pytest.approx(4.0, abs=0.3)
     assert verdict.word == CLAIM_CONFIRMED
 
 
 def test_a_number_above_zero():
-    found = lines({"a": 3.0, "b": -3.0, "c": 0.0}, spread=0.5)
+    found = records({"a": 3.0, "b": -3.0, "c": 0.0}, spread=0.5)
     words = [judge_claims([claim(0.0, one=name, other=None)], found)[0].word for name in "abc"]
     assert words == [CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED]
 
@@ -117,25 +124,40 @@ def test_numbers_of_a_run():
     rows = [{"mode": mode, "size": [48, 48], "accuracy": share} for mode, share in modes.items()]
     moved = [{"rho": 0.0, "accuracy": 0.6}, {"rho": 4.0, "accuracy": 0.45}]
     layers = [{"layer": i, "radians": [6.0 - i, 1.0, 9.0]} for i in range(6)]
-    one = line("a", 0, 60.0, probes={"resolution": rows, "offset": moved, "frequencies": layers}, encoding_parameters=9)
+    one = record("a", 0, 60.0, probes={"resolution": rows, "offset": moved, "frequencies": layers}, encoding_parameters=9)
     assert make_size_accuracy(48)(one) == pytest.approx(40.0)
     assert make_size_accuracy(64)(one) is None
     assert make_offset_loss(4.0)(one) == pytest.approx(15.0)
     assert make_offset_loss(8.0)(one) is None
     assert measure_frequency_drop(one) == pytest.approx(4.0)
-    assert measure_frequency_drop(one | {"encoding_parameters": 0}) is None
-    assert measure_frequency_drop(one | {"probes": {}}) is None
+    assert measure_frequency_drop(replace(one, result={"encoding_parameters": 0})) is None
+    assert measure_frequency_drop(replace(one, probes={})) is None
+    assert get_test_accuracy(one) == pytest.approx(60.0)
+    assert get_test_accuracy(replace(one, result=None)) is None
 
 
-@pytest.mark.parametrize(
-    ("study", "claims"), [("equivariance", EQUIVARIANCE_CLAIMS), ("equivariance-imagenette", PHOTOGRAPH_CLAIMS)]
-)
-def test_claims_are_of_runs_that_the_study_has(study, claims):
-    parts = ALL_STUDIES[study].parts
-    for each in claims:
+@pytest.mark.parametrize("study", ALL_STUDIES.values(), ids=ALL_STUDIES)
+def test_claims_are_about_runs_of_the_study(study):
+    for each in study.claims:
         for side in filter(None, (each.one, each.other)):
-            assert side.name in parts[side.part].encodings, each.text
-    assert len({each.text for each in claims}) == len(claims)
+            assert side.name in study.parts[side.part].encodings, each.text
+    assert len({each.text for each in study.claims}) == len(study.claims)
+
+
+def test_verdicts_on_the_recorded_runs():
+    """Those of the site's pages."""
+    known = [record for path in (RESULTS / "equivariance").glob("*.jsonl") for record in load_records(path)]
+    found = judge_claims(ALL_STUDIES["equivariance-imagenette"].claims, known)
+    assert [(f"{each.found.mean:.2f} ± {each.found.half:.2f}", each.word) for each in found] == [
+        ("1.95 ± 0.83", CLAIM_CONFIRMED),
+        ("-0.16 ± 0.83", CLAIM_UNDECIDED),
+        ("0.59 ± 0.83", CLAIM_UNDECIDED),
+        ("-0.42 ± 0.83", CLAIM_UNDECIDED),
+        ("-0.38 ± 0.83", CLAIM_UNDECIDED),
+        ("-0.47 ± 0.83", CLAIM_UNDECIDED),
+    ]
+    words = [each.word for each in judge_claims(ALL_STUDIES["equivariance"].claims, known)]
+    assert [words.count(word) for word in (CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED)] == [6, 1, 10]
 
 
 def test_photographs_are_judged_by_seeds_that_chose_no_claim():
@@ -144,7 +166,7 @@ def test_photographs_are_judged_by_seeds_that_chose_no_claim():
     assert (first.seeds, again.seeds) == ((0, 1, 2), (3, 4, 5))
     assert replace(again, about=first.about, seeds=first.seeds) == first
     assert first.encodings[0] == "learned-ape"
-    assert [(each.one.name, each.other.name, each.by) for each in PHOTOGRAPH_CLAIMS] == [
+    assert [(each.one.name, each.other.name, each.by) for each in study.claims] == [
         ("axial", "learned-ape", 0.0),
         ("mixed", "axial", 0.0),
         ("axial", "spherical", 0.0),
@@ -152,4 +174,4 @@ def test_photographs_are_judged_by_seeds_that_chose_no_claim():
         ("spherical-symmetric", "mixed", None),
         ("comrope-ld-8", "axial", 0.0),
     ]
-    assert {side.part for each in PHOTOGRAPH_CLAIMS for side in (each.one, each.other)} == {"imagenette-again"}
+    assert {side.part for each in study.claims for side in (each.one, each.other)} == {"imagenette-again"}

@@ -20,11 +20,11 @@ from ropewalk.lab.errors import CommandError
 from ropewalk.lab.init_from import initialize_from_run, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone
 from ropewalk.lab.probes import list_probe_names, probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.report import write_report
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.detect import average_precisions, build_detector
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.training_diagnosis import disable_dropout
 from ropewalk.lab.vision_heads.backbone import choose_resolution
@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_goes_on_bit_by_bit(done, street, tmp_path):
     assert {n: v for n, v in new.result().items() if n != "seconds"} == {
         n: v for n, v in old.result().items() if n != "seconds"
     }
-    assert all(torch.equal(value, new.judged()[0][name]) for name, value in old.judged()[0].items())
+    assert all(torch.equal(value, new.load_weights()[0][name]) for name, value in old.load_weights()[0].items())
 
 
 @pytest.mark.parametrize("task", ["detect", "segment"])
@@ -133,7 +133,7 @@ def test_what_is_not_dropped_for_a_while_is_dropped_again():
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_detections", lambda shown: 1 / 0)
+    monkeypatch.setattr("ropewalk.lab.tasks.detect.draw_detections", lambda shown: 1 / 0)
     with pytest.warns(UserWarning, match=r"predictions\.png.*division by zero"):
         run = train_run(replace(settings(street), epochs=1, task="detect"), tmp_path)
     assert "test_box_ap" in run.result()
@@ -143,7 +143,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(street, tmp_path, monkey
 def test_the_average_of_weights_is_what_is_judged(street, tmp_path):
     run = train_run(replace(settings(street), epochs=1, task="detect", ema=0.5), tmp_path)
     assert run.result()["test_loss"] > 0
-    averaged, plain = run.judged()[0], {n: v for n, v in run.load()[0].items() if n.startswith("model/")}
+    averaged, plain = run.load_weights()[0], {n: v for n, v in run.load_checkpoint()[0].items() if n.startswith("model/")}
     assert averaged.keys() == {name.removeprefix("model/") for name in plain}
     assert not torch.equal(averaged["backbone.embed.weight"], plain["model/backbone.embed.weight"])
 
@@ -168,15 +168,19 @@ def test_images_of_coco_are_trained_on_with_and_without_things(tmp_path):
 # What is refused
 
 
+def test_a_model_of_timm_is_refused(street):
+    with pytest.raises(ValueError, match=r"model.*classify.*masks.*timm:vit_tiny"):
+        replace(settings(street), model="timm:vit_tiny_patch16_224")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"size": None}, "size of rows and columns"),
         ({"size": (32, 36)}, "multiples of the patch 8"),
         ({"patch": 2}, "multiple of 4, got 2"),
-        ({"mixup": 0.5}, "mixup is of classes"),
+        ({"mixup": 0.5}, "mixup.*classify.*masks.*got 0.5"),
         ({"augment": ("flip", "jitter")}, r"augment.*flip, crop.*masks.*got jitter"),
-        ({"model": "timm:vit_tiny_patch16_224"}, "model is of classes"),
         ({"batch": 8}, r"batch.*larger than the data"),
         ({"data": "digits"}, r"penn-fudan.*got 'digits'"),
         ({"data": "digits", "size": None, "smoothing": 0.1}, "needs data in a folder"),
@@ -262,7 +266,7 @@ def test_a_file_that_breaks_costs_no_training(done, street, tmp_path, part):
     assert {n: v for n, v in record.items() if n != "seconds"} == {
         n: v for n, v in done[1].metrics()[-1].items() if n != "seconds"
     }
-    assert "unjudged" not in run.load()[1]
+    assert "unvalidated" not in run.load_checkpoint()[1]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -331,12 +335,12 @@ def test_all_weights_but_the_head_are_taken_over_and_the_rest_is_as_drawn(classe
     model = build_detector(config, (32, 40), 1, load_origin(config))
     drawn = {name: value.clone() for name, value in model.state_dict().items()}
     initialize_from_run(model, first)
-    given = first.judged()[0]
+    given = first.load_weights()[0]
     for name, value in model.state_dict().items():
         wanted = given[name.removeprefix("backbone.")] if name.startswith("backbone.") else drawn[name]
         assert torch.equal(value, wanted)
     task = build_task(config, "cpu")
-    facts = first.judged()[1]["data"]
+    facts = first.load_weights()[1]["data"]
     images = torch.randint(0, 256, (1, 3, 4, 5), dtype=torch.uint8)
     wanted = (images.double() / 255 - torch.tensor(facts["mean"]).view(3, 1, 1)) / torch.tensor(facts["std"]).view(3, 1, 1)
     torch.testing.assert_close(task.normalize_images(images).double(), wanted)
@@ -349,7 +353,7 @@ def test_a_table_is_resized_to_the_grid(classes, street):
     model = build_detector(config, (32, 40), 1, load_origin(config))
     initialize_from_run(model, first)
     assert model.resolution == "rescale"
-    table = first.judged()[0]["encoding.table"].movedim(-1, 0)[None]
+    table = first.load_weights()[0]["encoding.table"].movedim(-1, 0)[None]
     wanted = F.interpolate(table, (4, 5), mode="bilinear", align_corners=False)[0].flatten(1).T
     got = model.encoding(model.encoding.grid(4, 5, resolution="rescale")).tokens(torch.zeros(1, 20, 24))[0]
     torch.testing.assert_close(got, wanted)
@@ -360,7 +364,7 @@ def test_a_run_goes_on_from_one_that_finds_classes_and_from_one_that_finds_boxes
     config = replace(settings(street, encoding="axial", span=6.0, start=str(first.path)), epochs=1)
     second = train_run(config, tmp_path)
     third = train_run(replace(config, start=str(second.path), size=(40, 48)), tmp_path)
-    assert load_origin(third.config) == BackboneOrigin.from_facts(third.judged()[1]["data"]) == load_origin(config)
+    assert load_origin(third.config) == BackboneOrigin.from_facts(third.load_weights()[1]["data"]) == load_origin(config)
     assert load_origin(config).size == (16, 24)
     assert probe_run(second, ["cost"])["cost"][0]["encoding_parameters"] == 0
 
@@ -408,10 +412,10 @@ def test_probes_of_boxes_are_cost_and_how_soon_it_was_how_good(done):
 
 
 def test_other_readers_of_runs_say_what_they_wanted(done):
-    with pytest.raises(ValueError, match=r"classes of images.*masks"):
+    with pytest.raises(ValueError, match=r"classify or segment.*masks"):
         load_image_model(done[1])
     encoding, _, seed = load_run_encoding(str(done[1].path))
-    weights = done[1].judged()[0]
+    weights = done[1].load_weights()[0]
     assert seed == 0
     assert all(torch.equal(value, weights[f"backbone.encoding.{name}"]) for name, value in encoding.state_dict().items())
 
@@ -430,7 +434,7 @@ class Rank:
 
 def test_processes_share_the_images_and_their_answers_are_those_of_one(done, street, monkeypatch):
     task = build_task(replace(done[1].config), "cpu")
-    task.model.load_state_dict(done[1].judged()[0])
+    task.model.load_state_dict(done[1].load_weights()[0])
     told = []
     monkeypatch.setattr("ropewalk.lab.tasks.detect.gather_object", lambda given: told.append(given) or given)
     whole = task.scores(task.model, "test", Rank(0, 1))
@@ -457,7 +461,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
         "AP75",
         "AP small",
         "box AP",
-        "What was found",
+        "Predictions",
         "Steps to 90 %",
         "Cost against mask AP",
     ):
@@ -467,7 +471,7 @@ def test_a_report_shows_precisions_and_what_was_found(done, tmp_path):
     assert len(rows) == 2
     assert sum(path.name.startswith("found-") for path in (tmp_path / "out" / "figures").iterdir()) == 2
     (done[0].path / "predictions.png").write_bytes(b"torn")
-    assert "its picture cannot be read" in write_report(done, tmp_path / "torn").read_text()
+    assert "its predictions.png cannot be read" in write_report(done, tmp_path / "torn").read_text()
 
 
 def test_a_comparison_knows_runs_that_are_done(done, street):

@@ -21,20 +21,27 @@ from ropewalk.lab.model_building import build_model
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
-from ropewalk.lab.tasks.segment import class_iou, count_confusion, mean_iou, pixel_accuracy, segmentation_loss
+from ropewalk.lab.tasks.segment import (
+    build_segmenter,
+    class_iou,
+    count_confusion,
+    mean_iou,
+    pixel_accuracy,
+    segmentation_loss,
+)
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.backbone import choose_resolution
 from ropewalk.lab.vision_heads.segmenter import HalvingPool, MultiscaleHead, ViTSegmenter, resize_like
 from ropewalk.models import ViT
 from tests.support import segmentation_folders
-from tests.support.killed_training import SERVER, killed_after
+from tests.support.killed_training import SERVER, killed_after_steps
 from tests.support.resumed_batches import assert_batches_resume
 
 SMALL = Config(
     task="segment", encoding="mixed", size=(24, 40), patch=8, width=24, depth=1, heads=2, ratio=2.0, epochs=3, batch=4,
     learning_rate=1e-2, warmup=0.5, workers=0, ema=0.9, checkpoint=0.0,
 )  # fmt: skip
-SHAPE = {"size": (24, 40), "channels": 3, "classes": 3}
+SHAPE = {"size": (24, 40), "classes": 3}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,7 @@ def test_overlap_of_nothing_is_nothing():
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 @pytest.mark.parametrize("sides", [(24, 40), (40, 16), (8, 8)])
 def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
-    model = build_model(replace(SMALL, head=head), **SHAPE).eval()
+    model = build_segmenter(replace(SMALL, head=head), **SHAPE).eval()
     images = torch.randn(2, 3, *sides)
     assert model(images).shape == (2, 3, *sides)
     assert model(images, size=(11, 23)).shape == (2, 3, 11, 23)
@@ -97,7 +104,7 @@ def test_a_model_gives_logits_of_pixels_at_any_size(head, sides):
 
 def test_logits_stand_where_their_patches_stand(monkeypatch):
     """A map of the middles of its patches, interpolated, is the middle of each pixel, but at the rim."""
-    model = build_model(SMALL, **SHAPE).eval()
+    model = build_segmenter(SMALL, **SHAPE).eval()
     rows, columns = (torch.arange(n) * 8.0 + 4 for n in (3, 5))
     middles = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
     monkeypatch.setattr(model.backbone, "maps", lambda *given, **how: middles[None])
@@ -130,12 +137,12 @@ def test_levels_of_a_pyramid_stay_in_place():
 
 @pytest.mark.parametrize("head", ["linear", "pyramid"])
 def test_models_begin_alike_whatever_their_encoding(head):
-    one, two = (build_model(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
+    one, two = (build_segmenter(replace(SMALL, head=head, encoding=name), **SHAPE) for name in ("mixed", "learned-ape"))
     mine, theirs = one.state_dict(), two.state_dict()
     own = find_encoding_prefix(one)
     assert own == "backbone.encoding."
     assert all(torch.equal(mine[name], theirs[name]) for name in mine if not name.startswith(own))
-    other = build_model(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
+    other = build_segmenter(replace(SMALL, head=head, seed=1), **SHAPE).state_dict()
     changed = {name for name in mine if not torch.equal(mine[name], other[name])}
     assert {"head.weight", "head.last.weight"} & changed
     assert not any(name.startswith("backbone.head") for name in mine)
@@ -144,8 +151,8 @@ def test_models_begin_alike_whatever_their_encoding(head):
 
 
 def test_the_backbone_is_that_of_a_run_on_classes():
-    plain = build_model(replace(SMALL, task=None), **SHAPE)
-    model = build_model(SMALL, **SHAPE)
+    plain = build_model(replace(SMALL, task=None), **SHAPE, channels=3)
+    model = build_segmenter(SMALL, **SHAPE)
     mine, theirs = model.backbone.state_dict(), plain.state_dict()
     assert theirs.keys() - mine.keys() == {"head.weight", "head.bias"}
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -155,7 +162,7 @@ def test_the_backbone_is_that_of_a_run_on_classes():
     "name", ["none", "mixed", "axial", "liere", "sincos", "alibi", "dinov3", "learned-ape", "swin-bias"]
 )
 def test_images_larger_than_those_of_training_are_looked_at(name):
-    model = build_model(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
+    model = build_segmenter(replace(SMALL, encoding=name, options={"axes": 2} if name == "alibi" else {}), **SHAPE).eval()
     wanted = "rescale" if name in ("learned-ape", "swin-bias") else "extrapolate"
     assert choose_resolution(model.encoding) == model.resolution == wanted
     x = torch.randn(1, 3, 48, 80)
@@ -301,15 +308,16 @@ def test_it_learns(scenes, tmp_path):
 
 
 def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
-    process = SERVER.Process(target=killed_after, args=(whole.config.document(), tmp_path, 5))
+    process = SERVER.Process(target=killed_after_steps, args=(whole.config.document(), tmp_path, 2))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert RunFolder(tmp_path, whole.config).load()[1]["epoch"] in (1, 2)
+    facts = RunFolder(tmp_path, whole.config).load_checkpoint()[1]
+    assert (facts["step"], facts["batch"]) == (2, 2)
     after = train_run(whole.config, tmp_path)
     strip = [{name: value for name, value in each.items() if name != "seconds"} for each in after.metrics()]
     assert strip == [{name: value for name, value in each.items() if name != "seconds"} for each in whole.metrics()]
-    mine, theirs = after.load()[0], whole.load()[0]
+    mine, theirs = after.load_checkpoint()[0], whole.load_checkpoint()[0]
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert after.result()["test_iou"] == whole.result()["test_iou"]
@@ -317,7 +325,7 @@ def test_killed_it_goes_on_to_the_same_end(whole, tmp_path):
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_result(scenes, tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.vision_heads.draw_predictions.draw_segmentations", lambda *given: 1 / 0)
+    monkeypatch.setattr("ropewalk.lab.tasks.segment.draw_segmentations", lambda *given: 1 / 0)
     with pytest.warns(UserWarning, match=r"predictions\.png.*division by zero"):
         run = train_run(small(scenes, epochs=1), tmp_path)
     assert run.result()["test_iou"] > 0
@@ -326,7 +334,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(scenes, tmp_path, monkey
 
 def test_a_run_begins_with_the_weights_of_another(scenes, whole, tmp_path):
     config = small(scenes, start=str(whole.path), learning_rate=1e-30, ema=None, epochs=1)
-    own, given = train_run(config, tmp_path).judged()[0], whole.judged()[0]
+    own, given = train_run(config, tmp_path).load_weights()[0], whole.load_weights()[0]
     assert own.keys() == given.keys()
     assert all(torch.equal(own[name], given[name]) for name in own)
 
@@ -355,6 +363,11 @@ def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
 # What is refused
 
 
+def test_a_model_of_timm_is_refused(scenes):
+    with pytest.raises(ValueError, match=r"model.*None, got 'timm:vit_tiny"):
+        small(scenes, model="timm:vit_tiny_patch16_224")
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -362,11 +375,10 @@ def test_encodings_are_compared_by_mean_iou(scenes, tmp_path):
         ({"batch": 40}, r"batch.*got.*batch.*40.*13"),
         ({"patch": 7}, r"patch.*got.*patch.*7.*24.*40"),
         ({"size": (24, 40, 8)}, r"size.*2, got \(24, 40, 8\)"),
-        ({"model": "timm:vit_tiny_patch16_224"}, r"model.*None, got 'timm:vit_tiny"),
         ({"loss": "binary"}, r"loss.*'softmax', got 'binary'"),
         ({"mixup": 0.5}, r"mixup.*0\.0, got 0\.5"),
         ({"augment": ("flip", "resized-crop")}, r"augment.*flip, crop, jitter.*segment.*got resized-crop"),
-        ({"strength": {"magnitude": 3}}, r"strength.*scale.*got magnitude"),
+        ({"strength": {"magnitude": 3}}, r"'magnitude'.*strength.*scale"),
         ({"strength": {"scale": 2.0}}, r"scale.*got 2\.0"),
         ({"strength": {"brightness": -1.0}}, r"brightness.*zero"),
         ({"encoding": "mrope"}, "mrope cannot be trained"),
@@ -423,7 +435,7 @@ def test_without_what_validates_there_is_no_run(tmp_path):
 
 
 def test_a_head_is_of_maps_and_names_its_run():
-    with pytest.raises(ValueError, match=r"head.*segment.*got linear"):
+    with pytest.raises(ValueError, match=r"head.*segment.*got 'linear'"):
         replace(Config(), head="linear")
     assert len({SMALL.name, replace(SMALL, head="pyramid").name, replace(SMALL, task=None).name}) == 3
     recipe = RECIPES["penn-fudan-maps"]

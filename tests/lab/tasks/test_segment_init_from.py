@@ -13,11 +13,12 @@ from ropewalk.lab.compare.plan import plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.init_from import initialize_from_run, load_origin
-from ropewalk.lab.model_building import BackboneOrigin, build_segmenter
+from ropewalk.lab.model_building import BackboneOrigin
 from ropewalk.lab.probes import probe_run
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks import build_task
+from ropewalk.lab.tasks.segment import build_segmenter
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from tests.support import segmentation_folders
 from tests.support.detection_folders import paint_colours
@@ -83,7 +84,7 @@ def test_its_maps_are_those_of_the_run_it_goes_on_from(boxes, classes, name, opt
     """Bit by bit, at the size of that run, though views have another and so has the seed."""
     first = classes(name, options=options, span=span)
     images = torch.randint(0, 256, (2, 3, 16, 24), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    task, facts = begun(settings(boxes, first)), first.judged()[1]["data"]
+    task, facts = begun(settings(boxes, first)), first.load_weights()[1]["data"]
     mean, std = (torch.tensor(facts[each]).view(1, 3, 1, 1) for each in ("mean", "std"))
     x = (images.float() / 255 - mean) / std
     assert torch.equal(task.normalize_images(images.float() / 255), x)
@@ -118,10 +119,10 @@ def test_from_the_command_line_and_from_maps_to_maps(boxes, classes, tmp_path):
     (second,) = [RunFolder.at(path.parent) for path in tmp_path.glob("*/result.json")]
     assert second.result()["test_iou"] >= 0
     third = train_run(replace(second.config, start=str(second.path), size=(32, 32), seed=2), tmp_path)
-    facts = first.judged()[1]["data"]
+    facts = first.load_weights()[1]["data"]
     wanted = BackboneOrigin((16, 24), tuple(facts["mean"]), tuple(facts["std"]), 3)
     for run in (second, third):
-        assert load_origin(run.config) == BackboneOrigin.from_facts(run.judged()[1]["data"]) == wanted
+        assert load_origin(run.config) == BackboneOrigin.from_facts(run.load_weights()[1]["data"]) == wanted
     assert probe_run(third, ["cost"])["cost"][0]["parameters"] == third.result()["parameters"]
 
 
@@ -131,7 +132,7 @@ def test_once_done_it_needs_the_other_no_more(boxes, classes, tmp_path):
     run = train_run(settings(boxes, RunFolder.at(away)), tmp_path / "runs")
     x = torch.randn(1, 3, 24, 40)
     task = begun(run.config)
-    task.model.load_state_dict(run.judged()[0])
+    task.model.load_state_dict(run.load_weights()[0])
     shutil.rmtree(away)
     assert torch.equal(load_image_model(run)(x), task.model(x))
 

@@ -1,7 +1,6 @@
 """Runs on maps, seen from the command line: probes, tables, reports and pictures."""
 
 import io
-import json
 import re
 from dataclasses import replace
 
@@ -10,16 +9,15 @@ import pytest
 from PIL import Image
 
 from ropewalk import cli
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import Config, setting_applies
 from ropewalk.lab.fold_run import fold_run
 from ropewalk.lab.probes import probe_run
 from ropewalk.lab.probes.attention import measure_attention_weights
-from ropewalk.lab.probes.open_run import load_image_model
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.reproduce import format_train_command
-from ropewalk.lab.report.sections import setting_applies
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.draw_predictions import _GRAY_LEVEL, SegmentationExample, class_colors, draw_segmentations
 from tests.support import segmentation_folders
@@ -51,9 +49,8 @@ def test_a_report_has_mean_iou_pixel_accuracy_and_pictures(compared):
     for words in (
         "Test mean IoU",
         "Test pixel accuracy",
-        "Mean IoU on the test set",
-        "Mean IoUs from here on",
-        "What was found",
+        "Validation mean IoU",
+        "Predictions",
     ):
         assert words in page
     assert "Mean iou" not in page
@@ -73,16 +70,16 @@ def test_a_report_without_a_picture_says_so(compared, tmp_path):
     run = train_run(replace(runs_of(compared)[0].config, seed=7), tmp_path / "runs")
     (run.path / "predictions.png").write_bytes(b"no picture")
     page = write_report([run], tmp_path / "out").read_text()
-    assert "No run that is done has a picture of what it found." in page
+    assert "No finished run has a picture of its predictions." in page
     assert "cannot identify image file" in page
     assert str(tmp_path) not in page
     (run.path / "predictions.png").unlink()
-    assert "No run that is done has a picture" in write_report([run], tmp_path / "out").read_text()
+    assert "No finished run has a picture" in write_report([run], tmp_path / "out").read_text()
 
 
 def test_runs_were_probed_for_what_there_is(compared):
     for run in runs_of(compared):
-        found = json.loads((run.path / "probes.json").read_text())
+        found = read_json(run.path / "probes.json")
         assert {name for name, rows in found.items() if rows} == {"reached", "cost"}
         (cost,) = found["cost"]
         assert cost["images_per_second"] > 0
@@ -100,10 +97,10 @@ def test_what_is_not_measured_of_maps_is_refused_by_name(compared, capsys):
         probe_run(run, ["resolutions"])
     with pytest.raises(ValueError, match=r"attention patterns.*segment"):
         measure_attention_weights(run, [0])
-    with pytest.raises(ValueError, match=r"one class.*segment"):
+    with pytest.raises(ValueError, match=r"classify.*folded.*segment"):
         fold_run(run)
     assert cli.main(["evaluate", str(run.path), "--probes", "shuffle"]) != 0
-    assert "shuffle is a probe of runs that find one class" in capsys.readouterr().err
+    assert "'shuffle' does not support the task segment" in capsys.readouterr().err
 
 
 def test_an_encoding_that_was_trained_on_maps_can_be_looked_at(compared, capsys):

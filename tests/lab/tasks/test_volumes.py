@@ -19,9 +19,9 @@ from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import build_model, compute_max_span
 from ropewalk.lab.recipes import RECIPES
+from ropewalk.lab.record import load_records
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.lines import load_result_lines as lines_of
 from ropewalk.lab.train import train_run
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -59,7 +59,7 @@ def test_each_is_trained_on_volumes(name, solid, tmp_path):
     assert (before.axes, before.size) == (3, GRID)
     run = train_run(config, tmp_path)
     assert np.isfinite(run.result()["test_loss"])
-    weights, _ = run.judged()
+    weights, _ = run.load_weights()
     for key, start in before.named_parameters():
         assert not torch.equal(weights[f"encoding.{key}"], start), f"{key} was not trained"
 
@@ -93,7 +93,7 @@ def test_each_sees_every_axis(name, axis):
         ("comrope-ld", 8, r"block.*2.*head_dim=6, got 8"),
         ("liere", 8, r"block.*2.*head_dim=6, got 8"),
         ("spherical", 24, r"spherical.*got head_dim=2"),
-        ("rope", 4, r"rope.*got axes=3"),
+        ("rope", 4, r"rope.*one axis.*have 3"),
     ],
 )
 def test_widths_and_axes_that_do_not_fit_are_refused_in_words(name, heads, words, solid, tmp_path):
@@ -122,7 +122,7 @@ def test_the_study_asks_what_it_says():
 def test_all_that_turn_have_one_span(name):
     said = parse_encoding(STUDY.encodings[name])
     config = replace(STUDY.config("half", {}), encoding=said.encoding, options=said.options, depth=1)
-    assert STUDY.named(config) == name
+    assert STUDY.find_name(config) == name
     encoding = build_model(config, size=(15, 15, 15), channels=1, classes=10).encoding
     if encoding.traits.rotary:
         assert compute_max_span(encoding) == pytest.approx(6.0, rel=1e-5)
@@ -130,21 +130,21 @@ def test_all_that_turn_have_one_span(name):
 
 def test_a_row_is_trained_small_and_asked_at_the_size_of_the_file(solid, tmp_path):
     """Trained at half the size, probed at that of the file: with the distance of patches kept, and with their extent."""
-    words = ["compare", "--study", "volumes", "--part", "half", "--only", "mixed", "--seed", "0", "--runs"]
+    words = ["study", "volumes", "--part", "half", "--only", "mixed", "--seed", "0", "--runs"]
     given = "size=2,8,10 patch=1,2,2 width=24 heads=2 depth=1 epochs=1 batch=12 warmup=0.5 compile=false precision=float32"
     place = [str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--set", f"data={solid}", *given.split()]
     assert main([*words, *place, "augment=crop"]) == 0
-    (line,) = lines_of(tmp_path / "out" / "half.jsonl")
-    rows = {(each["mode"], tuple(each["size"])): each for each in line["probes"]["resolution"]}
+    (record,) = load_records(tmp_path / "out" / "half.jsonl")
+    rows = {(each["mode"], tuple(each["size"])): each for each in record.probes["resolution"]}
     assert {mode for mode, size in rows if size == (4, 16, 20)} >= {"extrapolate", "rescale"}
     assert rows["extrapolate", (2, 8, 10)]["accuracy"] == rows["rescale", (2, 8, 10)]["accuracy"]
-    assert {"offset", "translation", "shuffle", "frequencies", "equivariance"} <= line["probes"].keys()
+    assert {"offset", "translation", "shuffle", "frequencies", "equivariance"} <= record.probes.keys()
     (path,) = (tmp_path / "runs").glob("mixed-*")
     assert RunFolder.at(path).config.patch == (1, 2, 2)
 
 
 def test_one_number_for_the_size_is_that_of_all_axes():
-    from ropewalk.lab.studying import parse_settings
+    from ropewalk.lab.recipes import parse_settings
 
     assert parse_settings("modelnet10", ["size=15"]).size == (15, 15, 15)
 

@@ -13,8 +13,16 @@ from torchvision.ops import MultiScaleRoIAlign, box_iou, roi_align
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.views import evaluation_size
 from ropewalk.lab.tasks.detect import build_detector, rescale_detections
-from ropewalk.lab.vision_heads.anchors import AnchorBoxes, BoxPooler, choose_box_level, shift_masks_half_pixel
-from ropewalk.lab.vision_heads.detector import ChannelNorm, FeaturePyramid, downsample_level, pyramid_strides
+from ropewalk.lab.vision_heads.detector import (
+    AnchorBoxes,
+    BoxPooler,
+    ChannelNorm,
+    FeaturePyramid,
+    choose_box_level,
+    downsample_level,
+    pyramid_strides,
+    shift_masks_half_pixel,
+)
 
 LEVELS = (4, 8, 16, 32)
 SMALL = Config(task="masks", encoding="mixed", size=(32, 48), patch=8, width=24, depth=1, heads=2, batch=2)

@@ -1,6 +1,11 @@
-"""The operations by name, and what is asked of a recipe and of a batch before anything is done with them.
+"""Operations by name, applied to a batch in the order of `AUGMENT_OPERATIONS`, then mixup or CutMix.
 
-A recipe: which operations, with which options. They act in the order of `OPERATIONS`, then mixup or cutmix.
+Mixup and CutMix mix neighbors: samples 2i and 2i + 1 of a batch, and their targets.
+
+    x_a <- w x_a + (1 - w) x_b,   x_b <- w x_b + (1 - w) x_a,   targets alike with the mean of w
+
+Mixup: w is one number, λ from Beta(α, α). CutMix: w is 0 in a box and 1 outside; the box has a share 1 - λ of the image
+before it is cut off at the edges, and targets count its pixels after that. The random numbers are those of sample 2i.
 """
 
 import math
@@ -14,18 +19,21 @@ from ropewalk.encoding import not_negative, one_of, positives
 from ropewalk.lab.augment.color import apply_three_augment, jitter_color
 from ropewalk.lab.augment.geometry import (
     CROP_TRIES,
+    broadcast_along_axis,
+    broadcast_per_sample,
     crop_padded,
     draw_crop_boxes,
     flip_images,
     resize_boxes,
     rotate_quarter_turns,
 )
-from ropewalk.lab.augment.mixing import MIX_DRAWS, mix_pairs
 from ropewalk.lab.augment.rand_augment import MAGNITUDE_LEVELS, apply_rand_augment
-from ropewalk.lab.hash_random import draw_uniform
+from ropewalk.lab.hash_random import draw_beta, draw_uniform
 from ropewalk.positions import readable
 from ropewalk.validation import check_choice
 
+MIX_DRAWS = 6
+"""A coin, two numbers for λ, and the middle of a box of up to three axes."""
 AUGMENT_OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
 """In the order in which they act."""
 VOLUME_OPERATIONS = ("crop", "flip", "turn")
@@ -216,3 +224,45 @@ class AugmentPipeline:
 def _bytes_to_unit(images: Tensor) -> Tensor:
     """Bytes as floats in [0, 1]. A product, because a quotient is not rounded alike on all devices."""
     return images if images.is_floating_point() else images.float() * (1 / 255)
+
+
+def mix_pairs(images: Tensor, targets: Tensor, u: Tensor, mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:
+    """Float images (B C …) and targets (B classes), mixed; u (B, NUMBERS). An α of 0 leaves that way out."""
+    if len(images) % 2:
+        raise ValueError(f"mixup and cutmix mix neighbours: the batch must be even, got {len(images)} samples")
+    u = _share_draws(u)
+    cut = u[:, 0] < (0.5 if mixup and cutmix else float(cutmix > 0))
+    kept = draw_beta(u[:, 1], u[:, 2], torch.where(cut, cutmix, mixup))
+    pixels = broadcast_per_sample(kept, images)
+    if cutmix:
+        outside = _cutmix_mask(1 - kept, u[:, 3:], images)
+        pixels = torch.where(broadcast_per_sample(cut, images), outside, pixels)
+        kept = torch.where(cut, outside.flatten(1).mean(1), kept)
+    return _mix_with_neighbor(images, pixels), _mix_with_neighbor(targets, kept[:, None])
+
+
+def _cutmix_mask(share: Tensor, u: Tensor, images: Tensor) -> Tensor:
+    """1 outside a box and 0 inside, (B 1 …). The box's sides are all the same part of the image's, its middle is uniform."""
+    axes = images.ndim - 2
+    part, inside = share.double() ** (1 / axes), torch.ones((), dtype=torch.bool, device=u.device)
+    for axis, n in enumerate(images.shape[2:]):
+        middle, half = (u[:, axis, None] * n).long(), (part[:, None] * (n / 2)).long()
+        away = torch.arange(n, device=u.device) - middle
+        inside = inside & broadcast_along_axis((away >= -half) & (away < half), images, 2 + axis)
+    return (~inside).float()
+
+
+def _mix_with_neighbor(x: Tensor, kept: Tensor) -> Tensor:
+    """x (B …) of which each sample keeps a part, and has the rest from its neighbour."""
+    other = _as_pairs(x).flip(1).flatten(0, 1)
+    return kept * x + (1 - kept) * other
+
+
+def _share_draws(u: Tensor) -> Tensor:
+    """Numbers (B, n) of which both neighbours have those of the first."""
+    return _as_pairs(u)[:, :1].expand(-1, 2, -1).flatten(0, 1)
+
+
+def _as_pairs(x: Tensor) -> Tensor:
+    """x (B …) as (B/2, 2, …)."""
+    return x.reshape(len(x) // 2, 2, *x.shape[1:])

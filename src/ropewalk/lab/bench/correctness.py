@@ -35,7 +35,7 @@ def _compute_error(out: Tensor, right: Tensor) -> float:
 
 
 def compute_expected_output(formula: ReferenceFormula, pair: Sequence[Tensor], table: Tensor) -> list[Tensor]:
-    """A formula applied to q and k."""
+    """The result of a formula on q and k, in float64."""
     return [formula(x.double(), table.double()) for x in pair]
 
 

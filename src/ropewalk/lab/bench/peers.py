@@ -41,6 +41,11 @@ class RotationPeer(NamedTuple):
         return (q.transpose(1, 2), k.transpose(1, 2)) if self.tokens_first else (q, k)
 
 
+def load_peer_function(module: str, name: str) -> Any:
+    """A function or class of an optional package."""
+    return getattr(importlib.import_module(module), name)
+
+
 def list_installed_peers(on: str) -> list[RotationPeer]:
     """All whose packages are here and that run on such a device."""
     return [peer for peer in ROTATION_PEERS if importlib.util.find_spec(peer.package) and (peer.on_cpu or on != "cpu")]
@@ -77,29 +82,26 @@ def _make_complex(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
 
 
 def _make_transformers(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
+    apply_rotary_pos_emb = load_peer_function("transformers.models.llama.modeling_llama", "apply_rotary_pos_emb")
     cos, sin = _make_tables(angle, dtype)
     return lambda q, k: apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def _make_timm(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
-    from timm.layers import apply_rot_embed_cat  # type: ignore[attr-defined]
-
+    apply_rot_embed_cat = load_peer_function("timm.layers", "apply_rot_embed_cat")
     both = angle.repeat_interleave(2, dim=-1)
     table = torch.cat([both.sin(), both.cos()], dim=-1).to(dtype)
     return lambda q, k: (apply_rot_embed_cat(q, table), apply_rot_embed_cat(k, table))
 
 
 def _make_liger(angle: Tensor, dtype: torch.dtype) -> RotateFunction:
-    from liger_kernel.transformers.rope import liger_rotary_pos_emb
-
+    liger_rotary_pos_emb = load_peer_function("liger_kernel.transformers.rope", "liger_rotary_pos_emb")
     cos, sin = _make_tables(angle, dtype)
     return lambda q, k: liger_rotary_pos_emb(q, k, cos, sin)
 
 
 def _make_flash(angle: Tensor, dtype: torch.dtype, *, in_place: bool) -> RotateFunction:
-    apply_rotary = importlib.import_module("flash_attn.ops.triton.rotary").apply_rotary
+    apply_rotary = load_peer_function("flash_attn.ops.triton.rotary", "apply_rotary")
     cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
 
     def one(x: Tensor) -> Tensor:
@@ -138,9 +140,7 @@ class TimmCode(Code):
     table: Tensor  # ([L] [h] n 2D), sines and cosines
 
     def q(self, q: Tensor) -> Tensor:
-        from timm.layers import apply_rot_embed_cat  # type: ignore[attr-defined]
-
-        return apply_rot_embed_cat(q, self.table).type_as(q)
+        return load_peer_function("timm.layers", "apply_rot_embed_cat")(q, self.table).type_as(q)
 
     def k(self, k: Tensor) -> Tensor:
         return self.q(k)
@@ -165,20 +165,18 @@ class TimmEmbedding(nn.Module):
 
 def create_timm_axial(model: ViT) -> TimmEmbedding:
     """Heo et al.'s axial frequencies."""
-    from timm.layers import RotaryEmbeddingCat  # type: ignore[attr-defined]
-
+    create = load_peer_function("timm.layers", "RotaryEmbeddingCat")
     made = model.encoding
     options: dict[str, Any] = {"temperature": 100.0, "feat_shape": list(made.size or ()), "grid_indexing": "xy"}
-    return TimmEmbedding(RotaryEmbeddingCat(made.head_dim, in_pixels=False, **options), len(model.blocks))
+    return TimmEmbedding(create(made.head_dim, in_pixels=False, **options), len(model.blocks))
 
 
 def create_timm_mixed(model: ViT) -> TimmEmbedding:
     """Heo et al.'s learned wave vectors, a set for each layer and head."""
-    from timm.layers import RotaryEmbeddingMixed  # type: ignore[attr-defined]
-
+    create = load_peer_function("timm.layers", "RotaryEmbeddingMixed")
     made, layers = model.encoding, len(model.blocks)
     options: dict[str, Any] = {"temperature": 10.0, "feat_shape": list(made.size or ()), "grid_indexing": "xy"}
-    return TimmEmbedding(RotaryEmbeddingMixed(made.heads * made.head_dim, layers, made.heads, **options), layers)
+    return TimmEmbedding(create(made.heads * made.head_dim, layers, made.heads, **options), layers)
 
 
 def list_timm_factories() -> dict[str, TimmFactory]:

@@ -126,7 +126,7 @@ class RotationCase:
         )
 
     def figures(self, size: float, ms: float, work: TimedWork, error: float) -> BenchRow:
-        """The row of work that moves so many megabytes."""
+        """The figures of work that moves `size` megabytes."""
         return {
             "ms": ms,
             "GB/s": size / ms,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.encodings import REGISTRY
+from ropewalk.factory import find
 from ropewalk.lab.bench.peers import TimmFactory, list_timm_factories
 from ropewalk.lab.bench.timing import (
     BenchJob,
@@ -70,25 +71,25 @@ def create_timm_vit(setting: StepSetting, host: TimmFactory) -> ViT:
     return model
 
 
-def list_step_contenders() -> dict[str, ModelFactory]:
-    """None first, then every encoding that takes two axes, in all its forms, and then timm's."""
-    kinds = [kind for kind in REGISTRY.values() if kind.allowed_axes is None or 2 in kind.allowed_axes]
+def list_step_contenders(own: Collection[str] = ()) -> dict[str, ModelFactory]:
+    """None first, then every encoding that takes two axes, in all its forms, those of `own`, as module:Class, and timm's."""
+    kinds = {name: kind for name, kind in REGISTRY.items() if kind.allowed_axes is None or 2 in kind.allowed_axes}
+    ordered = [*sorted(kinds, key=lambda name: (name != "none", name)), *own]
     found: dict[str, ModelFactory] = {}
-    for kind in sorted(kinds, key=lambda kind: (kind.name != "none", kind.name)):
-        for name, options in _list_forms(kind).items():
-            found[name] = functools.partial(create_bench_vit, encoding=kind.name, **options)
+    for encoding in ordered:
+        for name, options in _list_forms(encoding, kinds.get(encoding) or find(encoding)).items():
+            found[name] = functools.partial(create_bench_vit, encoding=encoding, **options)
     return found | {name: functools.partial(create_timm_vit, host=host) for name, host in list_timm_factories().items()}
 
 
-def _list_forms(kind: type[Encoding]) -> dict[str, dict[str, Any]]:
+def _list_forms(name: str, kind: type[Encoding]) -> dict[str, dict[str, Any]]:
     """The options of each form by name: sizes of blocks; or fixed, and learned where it can be."""
     known = parameters_of(kind)
     if "block" in known:
         return {
-            f"{kind.name}, block {block}": {"block": block}
-            for block in REPORTED_BLOCK_SIZES.get(kind.name, (known["block"].default,))
+            f"{name}, block {block}": {"block": block} for block in REPORTED_BLOCK_SIZES.get(name, (known["block"].default,))
         }
-    return {kind.name: {}} | ({f"{kind.name}, learned": {"learned": True}} if "learned" in known else {})
+    return {name: {}} | ({f"{name}, learned": {"learned": True}} if "learned" in known else {})
 
 
 STEP_MODES = ("eager", "captured", "compiled", "compiled and captured")
@@ -197,12 +198,12 @@ def get_step_settings() -> BenchRow:
     return asdict(chosen) | common
 
 
-def list_step_jobs() -> list[BenchJob]:
-    """A job for each mode and contender. "none" beside itself tells what a ratio is worth."""
+def list_step_jobs(own: Collection[str] = ()) -> list[BenchJob]:
+    """A job for each mode and contender. The ratio of "none" to itself shows the precision of ratios."""
     found = []
     for mode in STEP_MODES if get_bench_device() == "cuda" else ("eager", "compiled"):
         field = StepField(LARGE_SETTING if get_bench_device() == "cuda" else SMALL_SETTING, mode)
-        for name, make in list_step_contenders().items():
+        for name, make in list_step_contenders(own).items():
             labels = {"suite": "steps", "mode": mode, "name": name}
             found.append(BenchJob(labels, functools.partial(field.measure, make), yardstick=name == "none"))
     return found

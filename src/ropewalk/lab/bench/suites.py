@@ -1,7 +1,4 @@
-"""Run suites, keep what was measured as it comes, and say a row in words.
-
-Benchmarks from the command line: which suites, told as they go and in tables when they are done, and where they are.
-"""
+"""Benchmark suites: run, printed row by row and in tables, and written to a file after each row."""
 
 import datetime
 import itertools
@@ -9,7 +6,12 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from ropewalk.lab.bench.cpu import get_cpu_settings, list_cpu_jobs
 from ropewalk.lab.bench.exponentials import list_exponential_jobs
@@ -19,11 +21,9 @@ from ropewalk.lab.bench.steps import STEP_MODES, get_step_settings, list_step_jo
 from ropewalk.lab.bench.timing import BenchJob, BenchRow, select_bench_jobs
 from ropewalk.lab.environment import describe_machine, list_package_versions
 from ropewalk.lab.errors import CommandError
+from ropewalk.lab.figures.cost import draw_step_cost
+from ropewalk.lab.figures.figure_files import encode_figure
 from ropewalk.validation import describe_unknown
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 ROW_LABELS = ("suite", "shape", "mode", "name")
 FAILURE_KEYS = ("refused", "failed")  # what rows without figures say
@@ -47,8 +47,15 @@ BENCH_SUITES = {
 def plan_bench_jobs(
     suites: Sequence[str], names: Collection[str] = (), modes: Collection[str] = STEP_MODES
 ) -> list[BenchJob]:
-    """The jobs of suites, restricted to names and modes."""
-    return select_bench_jobs([job for suite in suites for job in BENCH_SUITES[suite].jobs()], names, modes)
+    """The jobs of suites, restricted to names and modes. Names module:Class add encodings to the steps."""
+    return select_bench_jobs(_list_all_jobs(suites, names), names, modes)
+
+
+def _list_all_jobs(suites: Sequence[str], names: Collection[str]) -> list[BenchJob]:
+    own = list(dict.fromkeys(name.partition(",")[0] for name in names if ":" in name))
+    return [
+        job for suite in suites for job in (list_step_jobs(own) if own and suite == "steps" else BENCH_SUITES[suite].jobs())
+    ]
 
 
 def run_bench_suites(
@@ -62,7 +69,7 @@ def run_bench_suites(
 ) -> dict[str, Any]:
     """Measure, and write the document anew after each row: what was measured is not lost.
 
-    `begun` receives each job before it is measured, and `told` its row.
+    `begun` is called with each job before it is measured, and `told` with its row.
     """
     document: dict[str, Any] = {
         "machine": describe_machine(),
@@ -118,7 +125,7 @@ def _round_figure(value: Any) -> Any:
 def run_benchmarks(
     suites: Sequence[str],
     path: Path,
-    console: "Console",
+    console: Console,
     *,
     names: Collection[str] = (),
     modes: Collection[str] = (),
@@ -155,11 +162,8 @@ def group_bench_rows(rows: Sequence[BenchRow]) -> Iterator[tuple[str, list[Bench
         yield title, list(found)
 
 
-def make_bench_tables(rows: Sequence[BenchRow]) -> "Iterator[Table]":
+def make_bench_tables(rows: Sequence[BenchRow]) -> Iterator[Table]:
     """A table for each group of rows. A row without figures says why in the last column."""
-    from rich import box
-    from rich.table import Table
-
     for title, group in group_bench_rows(rows):
         made = Table("name", box=box.SIMPLE_HEAD, title=title, title_justify="left")
         for key in list_figure_columns(group):
@@ -178,19 +182,23 @@ def _plan_checked_jobs(suites: Sequence[str], path: Path, names: Collection[str]
     for kind, asked, known in (("suite", suites, tuple(BENCH_SUITES)), ("mode", modes, STEP_MODES)):
         if unknown := [word for word in asked if word not in known]:
             raise CommandError(describe_unknown(kind, unknown, known))
-    every = plan_bench_jobs(suites)
+    if modes != STEP_MODES and "steps" not in suites:
+        raise CommandError(
+            f"modes are those of the steps: add the suite steps or leave out --modes, got {', '.join(suites)}"
+        )
+    every = _list_all_jobs(suites, names)
     if unknown := [name for name in names if not any(job.matches_names([name]) for job in every)]:
         known = tuple(dict.fromkeys(job.labels["name"].partition(",")[0] for job in every))
         raise CommandError(describe_unknown("row", unknown, known))
-    return plan_bench_jobs(suites, names, modes)
+    if not (jobs := plan_bench_jobs(suites, names, modes)):
+        raise CommandError(f"there is nothing to measure: on this machine, steps have no mode {', '.join(modes)}")
+    return jobs
 
 
 def _run_with_progress(
-    suites: Sequence[str], path: Path, console: "Console", count: int, done: list[BenchRow], **choice: Any
+    suites: Sequence[str], path: Path, console: Console, count: int, done: list[BenchRow], **choice: Any
 ) -> dict[str, Any]:
     """Measure, with a bar that says what is being measured and how many rows are done, and a line for each of them."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     looks = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     # A bar that moved by itself would take its time from what is measured.
     with Progress(*looks, console=console, transient=True, auto_refresh=False) as progress:
@@ -211,8 +219,5 @@ def _run_with_progress(
 
 
 def _write_cost_figure(document: dict[str, Any], path: Path) -> Path:
-    from ropewalk.lab.figures.cost import draw_step_cost
-    from ropewalk.lab.figures.figure_files import encode_figure
-
     path.write_bytes(encode_figure(draw_step_cost(document), "png"))
     return path

@@ -56,10 +56,10 @@ def time_backward_replay(
     rounds: int = 15,
     inner: int = 20,
 ) -> float:
-    """Time of the backward pass from what `forward` returns to the inputs, on the device.
+    """Device time of the backward pass from what `forward` returns to the inputs.
 
-    Autograd runs the backward pass on the stream of the forward pass, so that the latter is captured too, in a graph of its
-    own. No other autograd graph may lead to the inputs meanwhile: it would tie them to its stream, which is not captured.
+    Autograd runs the backward pass on the stream of the forward pass, so that the forward pass is captured too, in a graph
+    of its own. No other autograd graph may lead to the inputs: it would tie them to its stream, which is not captured.
     """
     if get_bench_device() != "cuda":
         return time_calls(make_backward_work(forward, inputs, gradients), rounds=rounds)
@@ -81,7 +81,7 @@ def time_backward_replay(
 def make_backward_work(
     forward: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> TimedWork:
-    """The backward pass as work that can be repeated, after one forward pass."""
+    """The backward pass as work that can be repeated; the forward pass runs once."""
     outs = forward()
     return lambda: torch.autograd.grad(outs, inputs, gradients, retain_graph=True)
 

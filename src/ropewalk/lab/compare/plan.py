@@ -1,15 +1,12 @@
-"""How far a run of a comparison is, read from its folder.
+"""A comparison: several encodings with the same seeds, which share all other settings, and how far each run is.
 
-result.json  it is done, whatever else is there
-failed.txt   its last attempt ended with an error: in words; trace.txt says where in the code
-neither      it was begun, or not
+    comparison-<hash>.json    encodings, seeds, baseline, settings, and the names of the run directories beside it
 
-A comparison: several encodings, each with the same seeds, that share all other settings.
+The file has no results: they are in the run directories, which several comparisons may share. A table or a report can
+therefore be made at any moment, and wherever the directory has been moved. Of a run directory
 
-    comparison-<hash>.json    its encodings, seeds, baseline and settings, and the folders of its runs beside it
-
-It holds no results: these are in the folders of the runs, which several comparisons may share. So a table or a report can be
-made of it at any moment, finished or not, and wherever the folder has been moved.
+    result.json               means that the run is finished, whatever else is there
+    failed.txt, trace.txt     have the error and the traceback of its last attempt
 """
 
 import contextlib
@@ -22,26 +19,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
 from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_json
 from ropewalk.validation import is_finite_number
 
 FAILURE_FILE, TRACEBACK_FILE = "failed.txt", "trace.txt"
 
 
 class RunOutcome(NamedTuple):
-    """What a run came to, or in words why it came to nothing yet."""
+    """The result of a run, or a note why it has none."""
 
     result: dict[str, Any] | None
     note: str
 
 
 def read_outcome(path: Path) -> RunOutcome:
-    """How far the run in a folder is."""
+    """Read the result of a run directory, which need not exist."""
     if (path / "result.json").exists():
         return _read_result(path / "result.json")
     if (path / FAILURE_FILE).exists():
@@ -50,7 +47,7 @@ def read_outcome(path: Path) -> RunOutcome:
 
 
 def _read_result(path: Path) -> RunOutcome:
-    """A result, if it has what a table needs."""
+    """A result that has the fields that tables need."""
     try:
         found = read_json(path)
     except DamagedFileError as error:
@@ -62,7 +59,7 @@ def _read_result(path: Path) -> RunOutcome:
 
 
 def record_failure(path: Path, error: Exception) -> str:
-    """Write down why a run ended, if the disk takes it; in words."""
+    """Write failed.txt and trace.txt, if they can be written, and return the message."""
     words = f"{type(error).__name__}: {collapse_whitespace(error)}"
     with contextlib.suppress(OSError):
         path.mkdir(parents=True, exist_ok=True)
@@ -72,14 +69,14 @@ def record_failure(path: Path, error: Exception) -> str:
 
 
 def clear_failure(path: Path) -> None:
-    """A new attempt begins: why the last one ended is of no more use."""
+    """Remove failed.txt and trace.txt before a new attempt."""
     with contextlib.suppress(OSError):
         for name in (FAILURE_FILE, TRACEBACK_FILE):
             (path / name).unlink(missing_ok=True)
 
 
 def is_run_locked(path: Path) -> bool:
-    """Whether another process is writing the run."""
+    """Whether another process has locked the run."""
     try:
         with (path / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -91,8 +88,6 @@ def is_run_locked(path: Path) -> bool:
 
 
 COMPARISON_FORMAT = "ropewalk comparison 1"
-PER_RUN_FIELDS = ("encoding", "options", "seed")
-"""Settings in which the runs of a comparison differ."""
 
 
 class ComparisonRun(NamedTuple):
@@ -105,11 +100,11 @@ class ComparisonRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Encodings × seeds. `members` are in the order in which they are trained: seeds outermost.
+    """Encodings × seeds. `members` are in the order in which they are trained, seeds outermost.
 
-    runs      The folder of all of them, and of the comparison's own file.
-    baseline  The label of the encoding that others are compared with; one of the entries.
-    settings  What all runs share, by the names that `Config` has for them.
+    runs      The directory of all runs and of the comparison's file.
+    baseline  The label of the encoding that the others are compared with; one of the entries.
+    settings  The fields of `Config` that all runs share.
     """
 
     runs: Path
@@ -121,24 +116,24 @@ class Comparison:
 
     @classmethod
     def at(cls, path: Path) -> "Comparison":
-        """One that is there."""
-        said = read_json(path)
-        if said.get("format") != COMPARISON_FORMAT:
-            raise DamagedFileError(f"{path} must be a {COMPARISON_FORMAT}, got {said.get('format')!r}")
+        """Read a comparison's file."""
+        document = read_json(path)
+        if document.get("format") != COMPARISON_FORMAT:
+            raise DamagedFileError(f"{path} must be a {COMPARISON_FORMAT}, got {document.get('format')!r}")
         try:
             return cls(
                 runs=path.parent,
-                entries=tuple(ParsedEncoding(each["encoding"], each["options"]) for each in said["encodings"]),
-                seeds=tuple(said["seeds"]),
-                baseline=said["baseline"],
-                settings=said["settings"],
-                members=tuple(ComparisonRun(each["label"], each["seed"], each["run"]) for each in said["runs"]),
+                entries=tuple(ParsedEncoding(each["encoding"], each["options"]) for each in document["encodings"]),
+                seeds=tuple(document["seeds"]),
+                baseline=document["baseline"],
+                settings=document["settings"],
+                members=tuple(ComparisonRun(each["label"], each["seed"], each["run"]) for each in document["runs"]),
             )
         except (KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is not whole ({type(error).__name__}: {error})") from error
+            raise DamagedFileError(f"{path} has missing or malformed fields ({type(error).__name__}: {error})") from error
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """The content of its file, as plain JSON values."""
         return {
             "format": COMPARISON_FORMAT,
             "baseline": self.baseline,
@@ -152,12 +147,12 @@ class Comparison:
 
     @property
     def path(self) -> Path:
-        """Its own file, named by a hash of its runs and its baseline."""
-        said = json.dumps([self.baseline, *self.members])
-        return self.runs / f"comparison-{hashlib.sha256(said.encode()).hexdigest()[:10]}.json"
+        """Its file, named by a hash of its runs and its baseline."""
+        identity = json.dumps([self.baseline, *self.members])
+        return self.runs / f"comparison-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
 
     def save(self) -> None:
-        """Write its file, in one move."""
+        """Write its file, atomically."""
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             write_json(self.path, self.document())
@@ -171,33 +166,33 @@ class Comparison:
 
     @property
     def metric(self) -> RunMetric:
-        """What its runs are judged by."""
+        """The metric of its runs."""
         return select_metric(self.settings)
 
     def outcome(self, member: ComparisonRun) -> RunOutcome:
-        """How far a run is."""
+        """The result of a run, or a note why it has none."""
         return read_outcome(self.runs / member.name)
 
     def left(self) -> list[ComparisonRun]:
-        """Runs that are not done."""
+        """Runs that are not finished."""
         return [member for member in self.members if self.outcome(member).result is None]
 
     def found(self) -> list[RunFolder]:
-        """The runs that have been begun."""
+        """Run directories that exist."""
         paths = [self.runs / member.name for member in self.members]
         return [RunFolder.at(path) for path in paths if (path / "config.json").is_file()]
 
     @property
     def code(self) -> int:
-        """For the command line: 0 if all runs are done, 1 if some are not."""
+        """The exit code of a command: 0 if all runs are finished, 1 if not."""
         return 1 if self.left() else 0
 
 
 def plan_comparison(
-    encodings: Sequence[EncodingSpec], base: Config, runs: Path, *, seeds: Sequence[int], baseline: EncodingSpec
+    encodings: Sequence[EncodingSpec], base: Config, runs: Path | str, *, seeds: Sequence[int], baseline: EncodingSpec
 ) -> Comparison:
-    """The runs of a comparison. A baseline that is not among the encodings comes before them."""
-    entries, first = [parse_encoding(said) for said in encodings], parse_encoding(baseline)
+    """Plan the runs of a comparison. A baseline that is not among the encodings comes before them."""
+    entries, first = [parse_encoding(each) for each in encodings], parse_encoding(baseline)
     entries = entries if first in entries else [first, *entries]
     _check_distinct("encodings", [each.label for each in entries])
     _check_distinct("seeds", seeds)
@@ -211,7 +206,7 @@ def plan_comparison(
             for each in entries
         ]
     members = tuple(ComparisonRun(label, config.seed, config.name) for label, config in configs)
-    return Comparison(Path(runs), tuple(entries), tuple(seeds), first.label, settings, members)
+    return Comparison(parse_location(runs), tuple(entries), tuple(seeds), first.label, settings, members)
 
 
 def _check_distinct(what: str, given: Sequence[Any]) -> None:

@@ -1,14 +1,14 @@
-"""Train several encodings with several seeds under the same conditions, and compare what they come to.
+"""Train several encodings with several seeds under equal conditions.
 
-    comparison = compare(["mixed", "liere:block=4"], RECIPES["digits"], Path("runs"), seeds=range(3))
-    print(as_csv(table(comparison)))
+    comparison = compare_encodings(["mixed", "liere:block=4"], RECIPES["digits"], "runs", seeds=range(3))
+    print(format_comparison_csv(tabulate_comparison(comparison)))
 
-All runs share every setting but the encoding, its options and the seed. Seeds are outermost: stopped at any moment, the
-encodings have the same seeds, but for one. Runs that are done, for whatever comparison, are not trained again, and those
-that were begun go on where they were; so the same call continues a comparison. A run that fails is told in its folder and
-in the table, and the others go on. Of several processes one may fail alone, while the others wait for it in the middle of a
-step: the comparison then ends with the error in that process, and whatever launched it ends the others. Only a loss that is
-no number, which all of them have seen, lets the next run begin.
+All runs share every setting but the encoding, its options and the seed. Seeds are the outer loop: if the comparison is
+interrupted, all encodings have the same seeds, but for one. Finished runs are not trained again, whichever comparison they
+belong to, and others are resumed; so the same call resumes a comparison. If a run fails, the reason is written to its
+directory and to the table, and the next run begins. The exception are several processes, of which one may fail alone while
+the others wait for it within a step: then the comparison ends with the error in that process, and the launcher ends the
+others. A loss that is not finite fails in all of them, and the next run begins.
 """
 
 import gc
@@ -40,20 +40,21 @@ from ropewalk.lab.train import train_run
 def compare_encodings(
     encodings: Sequence[EncodingSpec],
     base: Config,
-    runs: Path,
+    runs: Path | str,
     *,
     seeds: Sequence[int],
     baseline: EncodingSpec = "none",
     console: Console | None = None,
     after: Callable[[RunFolder], None] = lambda run: None,
 ) -> Comparison:
-    """Train what is not done yet. What cannot be trained is refused before anything is; its `code` says whether all is done.
+    """Train the runs that are not finished. All settings are checked before the first run; `code` is 0 if all are finished.
 
     encodings  Names, names with options as "axial:learned=true", or pairs of a name and a dictionary of options.
     base       All other settings; its own encoding, options and seed are not used.
-    baseline   What others are compared with. If it is not among the encodings, it is trained too.
-    console    Where it is told how far it is; by default standard output.
-    after      Gets each run that is done, also one that was done before, in the main process, before the next begins.
+    runs       The directory of the runs, a path or a file:// URL.
+    baseline   The encoding that the others are compared with. If it is not among the encodings, it is trained too.
+    console    Where progress is printed; by default standard output.
+    after      Called with each finished run in the main process, before the next begins.
     """
     comparison = plan_comparison(encodings, base, runs, seeds=list(seeds), baseline=baseline)
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))  # as the accelerator of a run will have it
@@ -70,14 +71,14 @@ def compare_encodings(
                     after(RunFolder.at(comparison.runs / member.name))
         except KeyboardInterrupt:
             done = len(comparison.members) - len(comparison.left())
-            shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command goes on")
+            shown.say(f"stopped: {done} of {len(comparison.members)} runs are done; the same command resumes")
             raise
     state.wait_for_everyone()
     return comparison
 
 
 def _train_member(comparison: Comparison, member: ComparisonRun, shown: ProgressLines, state: PartialState) -> None:
-    """Train a run, unless it is done, and tell how it ended."""
+    """Train a run, unless it is finished, and report how it ended."""
     path = comparison.runs / member.name
     shown.begin(f"{member.label}, seed {member.seed}")
     if comparison.outcome(member).result is not None:
@@ -97,20 +98,20 @@ def _train_member(comparison: Comparison, member: ComparisonRun, shown: Progress
 
 
 def _describe_outcome(comparison: Comparison, member: ComparisonRun) -> str:
-    """What a run came to."""
+    """The test score of a run, or why it has none."""
     result, note = comparison.outcome(member)
     return note if result is None else comparison.metric.told("test", result)
 
 
 def _record_error(path: Path, error: Exception, *, writes: bool) -> str:
-    """Why a run failed. One that another process trains has not failed."""
+    """Describe why a run failed. A run that another process trains has not failed."""
     if is_run_locked(path):
         return "is being trained by another process"
     return f"failed: {record_failure(path, error) if writes else error}"
 
 
 def _free_memory() -> None:
-    """Leave no memory of a run to the next. What was compiled stays: it serves the same encoding with other seeds."""
+    """Free the GPU memory of a run. Compiled code stays, for the same encoding with other seeds."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()

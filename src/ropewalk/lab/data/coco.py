@@ -1,15 +1,12 @@
-"""What files of COCO's form must say of images, kinds and things. What is wrong is told with the file and the entry.
+"""Images with boxes and segmentation masks in COCO's format: a folder with annotations/ and the images.
 
-Outlines of things in the forms of COCO, polygons and run lengths, which pycocotools reads and writes.
-
-Images with boxes and outlines in the form of COCO: a folder with annotations/ and the images.
-
-annotations/ has one instances_train*.json and one instances_val*.json; images lie in the folder of the same ending, as
-train2017/. The second is the test set; for validation a share of the images of the first is kept. Outlines are polygons or
-run lengths, which pycocotools reads. What lies outside of its image is cut off, and boxes of which nothing is left are left
-out and counted. No image may be in both files.
+annotations/ has one instances_train*.json and one instances_val*.json; images are in the folder of the same ending, such
+as train2017/. The second is the test set; a share of the images of the first is held out for validation. Masks are
+polygons or run-length encodings, which pycocotools reads and writes. Boxes are clipped to their image, and those outside
+of it are dropped and counted. No image may be in both files. Errors name the file and the entry.
 """
 
+import importlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -91,13 +88,12 @@ MASK_ANNOTATION_RULES = ANNOTATION_RULES | {
 _MaskEntry = dict[str, Any]
 
 
-def import_mask_coder() -> Any:
-    """pycocotools' coder of masks, if it is installed."""
+def import_pycocotools(module: str) -> Any:
+    """A module of pycocotools, which is an optional dependency."""
     try:
-        import pycocotools.mask  # type: ignore[import-untyped]
+        return importlib.import_module(f"pycocotools.{module}")
     except ImportError as error:
         raise ValueError(f"boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
-    return pycocotools.mask
 
 
 def read_masks(path: Path, image: _MaskEntry, entries: list[_MaskEntry]) -> Tensor:
@@ -116,17 +112,17 @@ def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
     """The mask of polygons, or of run lengths, compressed or not."""
     coded = outline
     if isinstance(outline, list):
-        coded = import_mask_coder().merge(import_mask_coder().frPyObjects(outline, rows, columns))
+        coded = import_pycocotools("mask").merge(import_pycocotools("mask").frPyObjects(outline, rows, columns))
     elif isinstance(outline["counts"], list):
-        coded = import_mask_coder().frPyObjects(outline, rows, columns)
+        coded = import_pycocotools("mask").frPyObjects(outline, rows, columns)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
-        return import_mask_coder().decode(coded)
+        return import_pycocotools("mask").decode(coded)
 
 
 def encode_masks(masks: Tensor) -> list[_MaskEntry]:
     """Masks (n, rows, columns) as run lengths."""
-    return [import_mask_coder().encode(np.asfortranarray(mask.numpy())) for mask in masks.cpu().byte()]
+    return [import_pycocotools("mask").encode(np.asfortranarray(mask.numpy())) for mask in masks.cpu().byte()]
 
 
 class CocoData(DetectionData):

@@ -1,12 +1,10 @@
-"""Images that are tested on and were trained on too, byte for byte: they are counted and told, and stay.
+"""Datasets in a `.npz` file, as in MedMNIST: train_images, train_labels, test_images, test_labels, and optionally val_images
+and val_labels.
 
-Data sets in a `.npz` file, as MedMNIST has them: train_images, train_labels, test_images, test_labels, and if it likes
-val_images and val_labels.
-
-Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255,
-which the training images decide for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be there as
-`classes`; without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled.
-Test images that are training images too are counted when they are read, and told.
+Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255; the
+training images decide this for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be stored as `classes`;
+without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled. Test images that are
+also training images, byte for byte, are kept; a warning reports how many there are.
 """
 
 import hashlib

@@ -2,6 +2,8 @@
 
 Of a folder, the first half of val.txt is for validation and the second half is the test text; of one file, the first 90 %
 are trained on, the next 5 % are for validation, and the last 5 % are the test text. All bytes lie on one device.
+
+A passkey of five digits is stated somewhere in a text and asked for later, to train and to probe models.
 """
 
 import hashlib
@@ -14,12 +16,21 @@ import torch
 from torch import Tensor
 
 from ropewalk.encoding import one_of, positive
-from ropewalk.lab.data.passkeys import draw_keys, scatter_keys
 from ropewalk.lab.data.sampling import epoch_order
-from ropewalk.lab.hash_random import derive_seed
+from ropewalk.lab.hash_random import derive_seed, draw_uniform
 
 OFFSET_STREAM = 1005
-"""The stream of draws of where the first window of an epoch begins."""
+"""Random stream of where the first window of an epoch begins."""
+KEY_SENTENCE, KEY_QUESTION = (
+    b"\nThe pass key is #####. Remember it: #####.\n",
+    b"\nWhat is the pass key? The pass key is #####",
+)
+"""What is inserted into a text, with the digits of the key in place of the signs."""
+KEY_DIGITS = 5
+MIN_KEY_LENGTH = 2 * len(KEY_SENTENCE + KEY_QUESTION)
+"""Least bytes of a text with a key: as many around it as it takes itself."""
+KEY_STREAM = 1006
+"""Random stream of keys and of where they stand."""
 
 
 class TextData:
@@ -100,3 +111,39 @@ def _read_bytes(path: Path) -> Tensor:
 def _cut_text(whole: Tensor, **shares: tuple[float, float]) -> dict[str, Tensor]:
     """Parts of a text, from one share of its length to another."""
     return {name: whole[int(begin * len(whole)) : int(end * len(whole))] for name, (begin, end) in shares.items()}
+
+
+def hide_key(texts: Tensor, stated: Tensor, asked: Tensor, digits: Tensor) -> Tensor:
+    """Insert a key into each text (B, N) and cut off the last bytes, which find no room.
+
+    stated and asked (B,) are where: shares, from 0 to 1, of the bytes that are left, stated at most as large as asked.
+    """
+    count, h, a = texts.shape[1], len(KEY_SENTENCE), len(KEY_QUESTION)
+    if count < MIN_KEY_LENGTH:
+        raise ValueError(f"a text with a key must have {MIN_KEY_LENGTH} bytes or more, got {count}")
+    first, second = ((share * (count - h - a)).round().long()[:, None] for share in (stated, asked))
+    source = torch.cat([texts, _fill_digits(KEY_SENTENCE, digits), _fill_digits(KEY_QUESTION, digits)], dim=1)
+    along = torch.arange(count, device=texts.device)
+    place = torch.where(along < second + h + a, count + along - second, along - h - a)
+    place = torch.where(along < second + h, along - h, place)
+    place = torch.where(along < first + h, count + along - first, place)
+    return source.gather(1, torch.where(along < first, along, place))
+
+
+def scatter_keys(texts: Tensor, draws: Tensor, share: float) -> Tensor:
+    """Insert keys anywhere into a share of the texts, by uniform numbers (B, 3 + DIGITS)."""
+    stated, asked = draws[:, 1:3].sort(dim=1).values.unbind(1)
+    keyed = hide_key(texts, stated, asked, (draws[:, 3:] * 10).long())
+    return torch.where(draws[:, :1] < share, keyed, texts)
+
+
+def draw_keys(seed: int, epoch: int, index: Tensor) -> Tensor:
+    """Uniform numbers (B, 3 + DIGITS) for texts of these indices."""
+    return draw_uniform(seed, epoch, index, KEY_STREAM, 3 + KEY_DIGITS)
+
+
+def _fill_digits(words: bytes, digits: Tensor) -> Tensor:
+    """The words (B, length) with the digits (B, DIGITS) in place of the signs, repeated as often as needed."""
+    plain = torch.tensor(list(words), device=digits.device)
+    slots = (plain == ord("#")).nonzero()[:, 0]
+    return plain.expand(len(digits), -1).index_copy(1, slots, ord("0") + digits.repeat(1, len(slots) // KEY_DIGITS))

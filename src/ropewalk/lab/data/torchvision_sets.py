@@ -1,4 +1,4 @@
-"""Data sets by name.
+"""Datasets by name, or by the path of a file or a folder.
 
 `digits` comes with scikit-learn; its test set, a fifth of each class, is cut by a fixed seed. `cifar10`, `cifar100`, `mnist`
 and `fashion-mnist` are torchvision's and must have been downloaded. CIFAR's files are pickles, which torchvision opens when
@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torchvision  # type: ignore[import-untyped]
 
 from ropewalk.lab.data.base import CropRange, ImageData, ImageSource, LabeledImages, MemoryData
 from ropewalk.lab.data.image_arrays import move_channels_first
+from ropewalk.lab.data.image_folder import FolderData
 from ropewalk.lab.data.npz import open_npz
 from ropewalk.lab.data.sampling import TEST_STREAM, hold_out_share
+from ropewalk.lab.data.video_folder import VideoData, holds_videos
 from ropewalk.validation import describe_unknown
 
 TORCHVISION_SETS = {
@@ -24,13 +27,13 @@ TORCHVISION_SETS = {
     "mnist": ("MNIST", "MNIST/raw"),
     "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw"),
 }
-"""Classes of torchvision and where they look."""
+"""torchvision's class of each, and the folder of its files."""
 TORCHVISION_TESTS = 10_000
 """Images in the test set of each of them."""
 
 
 def list_datasets() -> list[str]:
-    """The data sets that have a name."""
+    """Names of datasets."""
     return ["digits", *TORCHVISION_SETS]
 
 
@@ -45,22 +48,19 @@ def open_dataset(
     workers: int = 4,
     crop: CropRange | None = None,
 ) -> ImageData:
-    """A data set by name, or in a `.npz` file or a folder of images or videos, whose path it is.
+    """A dataset by name, or by the path of a `.npz` file or of a folder of images or videos.
 
-    root        Where torchvision's data sets lie.
-    validation  The share of the training set that is kept for validation, by seed; not used if the file has its own.
-    fraction    The share of the rest that is trained on.
-    size        The sides of the images; None is those of the file, or 224 for a folder, of videos 16 frames of that.
+    root        Folder of torchvision's datasets.
+    validation  Share of the training set that is held out for validation, by seed; unused if the file has a validation set.
+    fraction    Share of the rest that is trained on.
+    size        Sides of the images; None: those of the file, or 224 for a folder, of videos 16 frames of that.
     workers     Processes that read a folder.
-    crop        Random resized crops of a folder's training images or videos; None cuts out their middle, as at evaluation.
+    crop        Random resized crops of a folder's training images or videos; None: their center, as in evaluation.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 or more, got {workers}")
     path, plain = Path(name).expanduser(), str(name).lower().replace("_", "-")
     if plain not in list_datasets() and path.is_dir():
-        from ropewalk.lab.data.image_folder import FolderData  # torchvision is not needed by others
-        from ropewalk.lab.data.video_folder import VideoData, holds_videos
-
         kind = VideoData if holds_videos(path) else FolderData
         return kind(path, seed=seed, validation=validation, fraction=fraction, size=size, workers=workers, crop=crop)
     if plain == "digits":
@@ -73,7 +73,7 @@ def open_dataset(
 
 
 def _existing_file(path: Path, plain: str) -> Path:
-    """The path of a file that is there."""
+    """The path of an existing file."""
     if path.is_file():
         return path
     if path.suffix == ".npz" or len(path.parts) > 1:
@@ -83,6 +83,7 @@ def _existing_file(path: Path, plain: str) -> Path:
 
 def load_digits_source() -> ImageSource:
     """1,797 handwritten digits of 8 × 8 pixels, from scikit-learn."""
+    # scikit-learn takes a second to import, and no other dataset needs it.
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     found = load_digits()
@@ -96,7 +97,7 @@ def load_digits_source() -> ImageSource:
 
 
 def load_torchvision_source(name: str, root: Path) -> ImageSource:
-    """One of torchvision's data sets."""
+    """A dataset of torchvision."""
     train = _open_torchvision(name, root, train=True)
     return ImageSource(
         name,
@@ -109,9 +110,7 @@ def load_torchvision_source(name: str, root: Path) -> ImageSource:
 
 
 def _open_torchvision(name: str, root: Path, *, train: bool) -> Any:
-    """torchvision's object, or what to do about its absence."""
-    import torchvision  # type: ignore[import-untyped]
-
+    """The dataset's object; if its files are missing, the error says how to get them."""
     kind, folder = TORCHVISION_SETS[name]
     try:
         return getattr(torchvision.datasets, kind)(root, train=train, download=False)

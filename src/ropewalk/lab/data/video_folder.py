@@ -1,16 +1,15 @@
-"""Frames of a video, read by PyAV: some of them, by their numbers.
+"""Datasets in a folder of videos, read by PyAV.
 
-A clip of n frames of a video of T has them s frames apart, from a first one on. s goes from 1 to (T - 1) // (n - 1), with
-which the clip spans the video. In training s and the first frame are drawn, each uniform among what fits; at evaluation s is
-the largest and the clip lies in the middle. Of a video of less than n frames, some come several times, at equal distances.
+A folder has train/ and test/ or val/, with a folder of videos for each class. A sample is a clip of `size`, (frames,
+rows, columns), whose frames are all cropped to the same box, as images are. Draws follow from the seed, the epoch and the
+index of the sample.
 
-Data sets in a folder of videos, read as folders of images are.
-
-A folder has train/ and test/ or val/, with a folder of videos for each class. A sample is a clip of `size`, (frames, rows,
-columns): `frames` says which frames of the video it has, and each is cut to rows and columns as an image would be, all in
-the same box. Draws follow from seed, epoch and the index of the sample.
+A clip of n frames of a video of T has a stride of 1 to (T - 1) // (n - 1) frames; the largest spans the video. In
+training the stride and the first frame are drawn uniformly; in evaluation the stride is the largest and the clip is
+centered. Of a video of fewer than n frames, some frames are repeated, evenly spaced.
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,12 +29,11 @@ MISSING_PYAV = "videos are read by PyAV: pip install 'ropewalk[video]'"
 
 
 def import_pyav() -> Any:
-    """PyAV, if it is installed."""
+    """PyAV, which is an optional dependency."""
     try:
-        import av
+        return importlib.import_module("av")
     except ImportError as error:
         raise ValueError(f"{MISSING_PYAV} ({error})") from error
-    return av
 
 
 def choose_frames(count: int, frames: int, draws: Sequence[float] = ()) -> list[int]:

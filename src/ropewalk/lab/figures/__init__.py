@@ -10,9 +10,8 @@ from ropewalk.lab.figures.attention_patterns import draw_attention_patterns
 from ropewalk.lab.figures.decay import draw_decay
 from ropewalk.lab.figures.frequencies import draw_frequencies, draw_turns
 from ropewalk.lab.figures.sphere import draw_sphere_paths, has_sphere_paths
-from ropewalk.lab.figures.tables import draw_code_tables
+from ropewalk.lab.figures.tables import draw_code_tables, has_code_tables
 from ropewalk.lab.inspect.code_structure import compute_sample_code, list_code_parts
-from ropewalk.lab.inspect.code_tables import has_code_tables
 from ropewalk.lab.inspect.frequency_spectrum import has_frequency_spectrum
 
 FIGURES: dict[str, Callable[..., Figure]] = {

@@ -24,12 +24,13 @@ from ropewalk.lab.figures.theme import FigureTheme, get_figure_theme
 from ropewalk.lab.inspect.figure_grid import get_axis_names, resolve_grid_size
 from ropewalk.lab.inspect.theory_facts import (
     MAX_SHIFT_WORK,
+    SCORE_ROUNDING,
     TokenShift,
     convert_to_float64,
+    format_residual,
     measure_patch_steps,
     measure_shift_change,
 )
-from ropewalk.lab.inspect.theory_text import SCORE_ROUNDING, format_residual
 from ropewalk.theory.commuting import turns
 
 MAP_SIDE, SCALE_SPACE, MAP_SPACE = (

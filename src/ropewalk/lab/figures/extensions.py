@@ -1,4 +1,4 @@
-"""What rules of context extension make of the frequencies of RoPE."""
+"""The frequencies of RoPE under rules of context extension."""
 
 import math
 from collections.abc import Mapping

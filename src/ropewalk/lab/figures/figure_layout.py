@@ -117,7 +117,7 @@ def get_legend_style(look: FigureTheme) -> dict[str, Any]:
 
 
 def add_heads_legend(axes: Axes, look: FigureTheme, heads: int) -> None:
-    """Tell the colours of heads, at most eight of them, at the right of a picture."""
+    """A legend of the colours of heads, at most eight of them, at the right of the axes."""
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 4}
     shown = range(0, heads, -(-heads // 8))
     handles = [Line2D([], [], color=look.get_head_color(i, heads), label=f"head {i + 1}", **dot) for i in shown]

@@ -211,7 +211,7 @@ def draw_turns(encoding: Encoding, *, theme: str = "light", size: Sequence[int] 
     """Radians that each group of channels turns from one side of the image to the other, along each axis.
 
     Groups are in the order of the channels. Heads that differ are drawn over each other, the first one strongest. Below
-    the line at 2π a group makes less than a turn; above the line at π a patch, it cannot be told from a slower one.
+    the line at 2π a group makes less than a full rotation; above the line at π per patch, it aliases a slower one.
     """
     look, size = get_figure_theme(theme), resolve_grid_size(encoding, size, places=TURNS_TEXT_LENGTH)
     found = compute_frequency_spectrum(encoding, size, layer=layer)

@@ -11,8 +11,8 @@ from ropewalk.lab.inspect.terminal_sketch import COLOR_SCALES
 
 @dataclass(frozen=True, kw_only=True)
 class FigureTheme:
-    """Colours of a figure: background, words, lesser words, lines, a scale from the lowest over zero to the highest, one
-    colour for each axis by name, and the part of a colour map that heads are told apart by."""
+    """Colours of a figure: background, text, secondary text, lines, a scale from the lowest value over zero to the highest,
+    one colour for each axis by name, and the part of a colour map from which heads have their colours."""
 
     paper: str
     ink: str

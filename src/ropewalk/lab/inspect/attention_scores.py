@@ -1,6 +1,6 @@
-"""Scores of tokens at chosen positions, as an encoding makes them.
+"""Attention scores of tokens at chosen positions with an encoding.
 
-Attention patterns: what one query makes of one key as the key moves over an image, or both over a text.
+Attention patterns: the attention score of one query against a key at each image position, or of both at each text position.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from ropewalk.lab.inspect.figure_grid import (
 
 
 class AttentionInputs(NamedTuple):
-    """Queries (B H N D) and keys (B H M D) as they meet, what is added to their scores, if anything, and what their
-    scores would be without positions (B H 1 1)."""
+    """Queries (B H N D) and keys (B H M D) with their encoding, what is added to their scores, if anything, and the scores
+    without an encoding (B H 1 1)."""
 
     q: Tensor
     k: Tensor
@@ -97,7 +97,7 @@ def _find_token_width(encoding: Encoding, code: Code) -> int:
 
 PATTERN_TEXT_LENGTH = 48
 PATTERN_PIXELS = 42
-ROUNDING_NOISE = 1e-6  # what rounding makes of nothing
+ROUNDING_NOISE = 1e-6  # smaller scores are shown as 0
 
 
 class ScorePanel(NamedTuple):

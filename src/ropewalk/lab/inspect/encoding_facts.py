@@ -1,16 +1,12 @@
-"""What there is to say of an encoding, as plain JSON values and in words.
+"""Facts about encodings, as plain JSON values and as text: of one, and of all in a table.
 
-The docstring of an encoding, taken apart. All are written in one form, in paragraphs:
-
-the first is the summary; what is indented by four is a formula; "Beware:" begins a warning; and a list is made of names,
-each with words that go on below it, indented:
+The docstrings of encodings are parsed here, too. They have one form, in paragraphs: the first is the summary; text indented
+by four is a formula; "Beware:" begins a warning; and a list has names, each with a text that continues below it, indented:
 
     variant  Whose settings.
       heo    Names indented by two belong to the entry above.
     base     Replaces the
              variant's.
-
-A table of encodings in plain words, for terminals of any width.
 """
 
 import inspect
@@ -136,7 +132,7 @@ WARNING_PREFIX = "Beware:"
 
 @dataclass(frozen=True)
 class DocstringEntry:
-    """A name of a list, what is said of it, and the names that belong to it."""
+    """A name of a list, its text, and the entries below it."""
 
     name: str
     text: str

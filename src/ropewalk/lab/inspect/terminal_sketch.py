@@ -1,6 +1,7 @@
-"""The colours of scores, from the lowest over zero, which has the colour of the paper, to the highest.
+"""Attention patterns in a terminal, two pixels a character: the upper one is its text colour, the lower one its background.
 
-Attention patterns in a terminal: two pixels a character, the upper half's colour on the lower half's.
+The colour scales of scores, from the lowest over zero, which has the colour of the paper, to the highest, are here because
+they need no matplotlib.
 """
 
 from typing import TYPE_CHECKING

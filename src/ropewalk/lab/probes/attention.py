@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ropewalk.code import Code
-from ropewalk.lab.probes.open_run import ImageRun, iterate_validation, open_image_run
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import find_task
+from ropewalk.lab.tasks import open_trained_run
+from ropewalk.lab.tasks.trained_images import ImageRun, iterate_validation
 from ropewalk.models.vit import Block, ViT
 
 
@@ -21,14 +23,14 @@ def measure_attention_weights(
     Of an even number of patches, the middle is the later of the two. What the query gives to a class token and to registers
     is left out, so that weights sum to 1 less that.
     """
-    if run.config.model is not None:
-        raise ValueError(f"attention patterns are read from our own ViT, and {run.path} has the model {run.config.model}")
-    if run.config.task is not None:
-        raise ValueError(f"attention patterns are of runs without a task, and {run.path} has the task {run.config.task}")
+    if (task := find_task(run.config).name) != "classify" or run.config.model:
+        found = f"the task {task}" + (f" and the model {run.config.model}" if run.config.model else "")
+        raise ValueError(f"attention patterns are read from our own ViT with the task classify; {run.path} has {found}")
     for layer in layers:
         if not 0 <= layer < run.config.depth:
             raise ValueError(f"layer must be from 0 to {run.config.depth - 1}, got {layer}")
-    subject = open_image_run(run, device)
+    subject = open_trained_run(run, device)
+    assert isinstance(subject, ImageRun)
     assert isinstance(subject.model, ViT)
     return _average_weights(subject, subject.model, layers)
 

@@ -1,13 +1,19 @@
 """A probe: a measurement on a trained model, and how the report draws it.
 
-A probe is one file and one line in `ropewalk.lab.probes`. If it declares a `curve`, the report draws it without further code.
+A probe is one file, and an entry in `ropewalk.lab.probes`. If it declares a `curve`, the report draws it without more code.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from ropewalk.encoding import Encoding
+from ropewalk.lab.inspect.code_structure import ensure_on_cpu
+
 ProbeRow = dict[str, Any]
+ProbeRows = Iterable[ProbeRow]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +45,26 @@ class Probe:
 
     name     Its name on the command line and in probes.json.
     summary  What it measures, in one sentence.
-    tasks    Names of the tasks whose runs it can measure.
-    measure  Takes a run that was opened by its task and yields rows; a row with "why" is a refusal.
+    measure  Takes a run that was opened by its task (`Task.open_trained`) and yields rows; a row with "why" is a refusal.
+    tasks    Names of the tasks whose runs it can measure; empty: all tasks.
     curve    How the report draws it; None if the report has code of its own for it, or does not show it.
     """
 
     name: str
     summary: str
-    tasks: tuple[str, ...]
-    measure: Callable[[Any], Iterable[ProbeRow]]
+    measure: Callable[[Any], ProbeRows]
+    tasks: tuple[str, ...] = ()
     curve: ProbeCurve | None = None
+
+    def supports(self, task: str) -> bool:
+        """Whether it can measure runs of a task."""
+        return not self.tasks or task in self.tasks
+
+
+def find_refusal(encoding: Encoding, positions: Tensor) -> str | None:
+    """Why an encoding refuses these positions, in its own words; None if it takes them."""
+    try:
+        ensure_on_cpu(encoding)(positions.cpu())  # values are checked on a CPU only
+    except ValueError as error:
+        return str(error)
+    return None

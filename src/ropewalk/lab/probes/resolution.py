@@ -1,12 +1,13 @@
-"""Images of other sizes than those of training: from half to three times its grid of patches, volumes up to twice.
+"""Images of other sizes than in training: grids of half to three times as many patches along each axis, volumes up to
+twice.
 
-The file's own images are brought to each size, with antialiasing. Positions of the larger or smaller grid are had in both
-ways: "extrapolate" keeps the distance between patches, "rescale" the extent of the image. At the size of training both are
-what the model was trained on. A table that ends where its grid ended reads between its entries or refuses.
+The file's images are resized with antialiasing. Positions of the other grid are computed in two ways: "extrapolate" keeps
+the distance between patches, "rescale" the extent of the image. At the size of training, both are the positions of
+training. A learned table, which ends with its grid, interpolates or refuses.
 
-"ntk" and "yarn" extrapolate with an encoding whose waves these rules of context extension slow down along each axis, as they
-do by default. Images that are larger along no axis are as extrapolated. Encodings that take no such rule say so, once for
-each.
+"ntk" and "yarn" extrapolate with an encoding whose low frequencies these rules of context extension lower along each
+axis, as they do by default. Images that are larger along no axis are as extrapolated. Encodings that support no such rule
+yield one refusal for each.
 """
 
 import math
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from ropewalk.lab.data.base import ImageBatch
 from ropewalk.lab.patch_size import compute_grid_size
-from ropewalk.lab.probes.open_run import ImageRun, ProbeRows, average_scores, find_refusal, score_answers
+from ropewalk.lab.probes.probe import Probe, ProbeCurve, ProbeRow, ProbeRows, find_refusal
 from ropewalk.lab.tasks.classify import open_image_data
+from ropewalk.lab.tasks.trained_images import ImageRun, average_scores, score_answers
 from ropewalk.rotary import GridWaves
 
 GRID_FACTORS = (0.5, 0.7, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
@@ -102,3 +104,33 @@ def _score_modes(opened: ImageRun, size: tuple[int, ...], modes: dict[str, Image
 
 def _answer(opened: ImageRun, spacing: str, batch: ImageBatch) -> Tensor:
     return opened.logits(batch.images, resolution=spacing)
+
+
+def get_image_side(row: ProbeRow) -> float | None:
+    """The side of an image, or of a square or cube of the same size."""
+    size = row.get("size")
+    return math.prod(size) ** (1 / len(size)) if isinstance(size, list) and size else None
+
+
+RESOLUTION = Probe(
+    name="resolution",
+    summary="Accuracy on images of other sizes, for each way to position their patches.",
+    measure=probe_resolution,
+    tasks=("classify",),
+    curve=ProbeCurve(
+        title="Other resolutions",
+        caption="Validation accuracy on images of other sizes than in training, without further training. Images are "
+        "resized with antialiasing. Positions of a larger image either continue beyond those of training or are rescaled to "
+        "their range. NTK and YaRN continue and lower slow frequencies along each axis that is longer than in training; "
+        "encodings that support neither are not in these panels.",
+        x=get_image_side,
+        x_label="side of the image, pixels",
+        panel_column="mode",
+        panels=(
+            ("extrapolate", "Extrapolate: patches keep their distance"),
+            ("rescale", "Rescale: the image keeps its extent"),
+            ("ntk", "NTK: low frequencies are lowered"),
+            ("yarn", "YaRN: frequencies of few rotations are lowered"),
+        ),
+    ),
+)

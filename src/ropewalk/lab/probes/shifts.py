@@ -17,7 +17,8 @@ from torch import Tensor
 from ropewalk.lab.data.base import ImageBatch
 from ropewalk.lab.hash_random import derive_seed, draw_words
 from ropewalk.lab.inspect.theory_facts import measure_patch_steps as steps_of
-from ropewalk.lab.probes.open_run import ImageRun, ProbeRows, average_scores, find_refusal, score_answers
+from ropewalk.lab.probes.probe import Probe, ProbeCurve, ProbeRow, ProbeRows, find_refusal
+from ropewalk.lab.tasks.trained_images import ImageRun, average_scores, score_answers
 from ropewalk.models.vit import patches
 
 OFFSET_DEVIATIONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -106,3 +107,44 @@ def shuffle_patches(images: Tensor, order: Tensor, patch: tuple[int, ...]) -> Te
     source = torch.empty(len(images), size.numel(), dtype=torch.int64, device=images.device)
     source[:, cells.flatten()] = cells[order].flatten(1)
     return images.flatten(2).gather(2, source[:, None].expand(-1, images.shape[1], -1)).view_as(images)
+
+
+def get_shift_distance(row: ProbeRow) -> float | None:
+    """Pixels by which the content is moved."""
+    shift = row.get("shift")
+    return round(math.hypot(*shift), 3) if isinstance(shift, list) and shift else None
+
+
+OFFSET = Probe(
+    name="offset",
+    summary="Accuracy when one random vector is added to all positions.",
+    measure=probe_offset,
+    tasks=("classify",),
+    curve=ProbeCurve(
+        title="Offset positions",
+        caption="One random vector, of this standard deviation in patches along each axis, is added to all positions of an "
+        "image; the mean over several draws. Relative encodings are invariant, unless the model has a class token or "
+        "registers, whose position is fixed.",
+        x="rho",
+        x_label="standard deviation of the offset, patches",
+    ),
+)
+TRANSLATION = Probe(
+    name="translation",
+    summary="Accuracy when the content of images is translated and positions are kept.",
+    measure=probe_translation,
+    tasks=("classify",),
+    curve=ProbeCurve(
+        title="Translated content",
+        caption="The content of images is translated and black is filled in, while positions are kept; the mean over both "
+        "directions along each axis. What leaves the image is lost, for every encoding alike.",
+        x=get_shift_distance,
+        x_label="translation, pixels",
+    ),
+)
+SHUFFLE = Probe(
+    name="shuffle",
+    summary="Accuracy when the patches of each image are shuffled and positions are kept.",
+    measure=probe_shuffle,
+    tasks=("classify",),
+)

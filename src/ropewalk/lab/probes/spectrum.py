@@ -10,7 +10,8 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.inspect.figure_grid import get_axis_names
 from ropewalk.lab.inspect.frequency_spectrum import FrequencySpectrum, compute_frequency_spectrum
 from ropewalk.lab.inspect.theory_facts import TokenShift, convert_to_float64, measure_patch_steps, measure_shift_change
-from ropewalk.lab.probes.open_run import ImageRun, ProbeRows
+from ropewalk.lab.probes.probe import Probe, ProbeRows
+from ropewalk.lab.tasks.trained_images import ImageRun
 from ropewalk.theory.commuting import turns
 
 
@@ -59,7 +60,7 @@ def probe_equivariance(opened: ImageRun) -> ProbeRows:
     """
     encoding, grid = convert_to_float64(opened.encoding), opened.grid
     if not turns(encoding):
-        return [{"why": f"{encoding.name} does not turn q and k by generators: theory says nothing of its scores"}]
+        return [{"why": f"{encoding.name} does not rotate q and k by generators: theory gives no bound for its scores"}]
     shifts = [TokenShift(axis, 1.0, step) for axis, step in enumerate(measure_patch_steps(encoding, grid))]
     (worst, expected, _), _ = measure_shift_change(encoding, grid, shifts)  # (L h A)
     names, root = get_axis_names(len(grid)), expected.square().mean(1).sqrt()
@@ -68,3 +69,23 @@ def probe_equivariance(opened: ImageRun) -> ProbeRows:
         for i in range(opened.depth)
         for axis, name in enumerate(names)
     ]
+
+
+FREQUENCIES = Probe(
+    name="frequencies",
+    summary="Radians by which each channel pair of the trained encoding rotates across the image.",
+    measure=probe_frequencies,
+    tasks=("classify",),
+)
+WAVE_VECTORS = Probe(
+    name="waves",
+    summary="Wave vectors of each channel pair, if rotations along different axes commute.",
+    measure=probe_wave_vectors,
+    tasks=("classify",),
+)
+EQUIVARIANCE = Probe(
+    name="equivariance",
+    summary="Change of the attention scores when all tokens move by one patch.",
+    measure=probe_equivariance,
+    tasks=("classify",),
+)

@@ -13,92 +13,23 @@ are: it says the whole key by itself exactly if it finds each of them so. Chance
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.encoding import Encoding
-from ropewalk.encodings.rope import RoPE
-from ropewalk.lab.config import Config
-from ropewalk.lab.data.passkeys import KEY_DIGITS, MIN_KEY_LENGTH, draw_keys, hide_key
 from ropewalk.lab.data.sampling import sequential_order
-from ropewalk.lab.data.text import TextData
+from ropewalk.lab.data.text import KEY_DIGITS, MIN_KEY_LENGTH, draw_keys, hide_key
 from ropewalk.lab.inspect.code_structure import ensure_on_cpu
-from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.tasks.text import build_language_model, check_window_length, open_text_data
+from ropewalk.lab.probes.probe import Probe, ProbeRows
+from ropewalk.lab.tasks.text import TextRun
 from ropewalk.models import LM
 
-TextProbeRows = Iterator[dict[str, Any]]
-
-MAX_LENGTH_FACTOR, FINE_TUNED_LENGTH_FACTOR = 16, 4
-"""How many times the length of training is looked at, and after fine-tuning on texts that were longer already."""
-TEXT_EXTENSION_RULES = ("linear", "ntk-aware", "dynamic", "ntk-by-parts", "yarn", "llama3", "yarn-article")
 MAX_PROBED_BYTES = 2**20
 """Bytes that are read for one line, at most."""
 
 
-@dataclass(frozen=True)
-class TextRun:
-    """A run on text that is probed, with its model and its text on one device."""
-
-    run: RunFolder
-    model: LM
-    text: TextData
-
-    @property
-    def config(self) -> Config:
-        """Its settings."""
-        return self.run.config
-
-    @property
-    def length(self) -> int:
-        """Of texts in training."""
-        return check_window_length(self.config)
-
-    @property
-    def encoding(self) -> Encoding:
-        """The trained encoding."""
-        return self.model.encoding
-
-    @property
-    def factors(self) -> list[int]:
-        """1, 2, 4, …: how many times the length of training there are windows for, as long as the text goes."""
-        reach = MAX_LENGTH_FACTOR if self.config.start is None else FINE_TUNED_LENGTH_FACTOR
-        every = [2**i for i in range(reach.bit_length())]
-        return [factor for factor in every if self.text.count("validation", factor * self.length)]
-
-    @property
-    def rules(self) -> Sequence[str]:
-        """Rules that can be applied: to encodings that take one and have none."""
-        return TEXT_EXTENSION_RULES if isinstance(self.encoding, RoPE) and self.encoding.extension is None else ()
-
-    def extended(self, rule: str | None, factor: int) -> LM:
-        """The model for texts so many times as long, by a rule or as it was trained."""
-        spec = {"factor": 2.0 if rule == "dynamic" else float(factor), "original_max_position_embeddings": self.length}
-        return self.model.extended(None if rule is None else {"rope_type": rule, **spec}, factor * self.length)
-
-    @torch.no_grad()
-    def logits(self, model: LM, tokens: Tensor, last: int | None = None) -> Tensor:
-        """In the precision of training."""
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
-            found: Tensor = model(tokens, last=last)
-        return found.float()
-
-
-def open_text_run(run: RunFolder, device: torch.device | str) -> TextRun:
-    """A run on a device."""
-    weights, text = run.judged()[0], open_text_data(run.config)
-    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
-        model = build_language_model(run.config)
-    model.load_state_dict(weights)
-    return TextRun(run, model.eval().requires_grad_(False).to(device), text.to(device))
-
-
-def probe_positions(subject: TextRun) -> TextProbeRows:
+def probe_positions(subject: TextRun) -> ProbeRows:
     """The loss in bins of positions, as it was trained in the longest windows, and by each rule in those of each length."""
     longest = subject.factors[-1]
     yield from _probe_window(subject, None, longest)
@@ -106,7 +37,7 @@ def probe_positions(subject: TextRun) -> TextProbeRows:
         yield from _probe_window(subject, rule, factor)
 
 
-def _probe_window(subject: TextRun, rule: str | None, factor: int) -> TextProbeRows:
+def _probe_window(subject: TextRun, rule: str | None, factor: int) -> ProbeRows:
     window = factor * subject.length
     about = {"rule": rule, "factor": factor, "window": window}
     try:
@@ -145,7 +76,7 @@ KEY_DRAWS = 8
 """Keys and texts for each length and depth."""
 
 
-def probe_passkey(subject: TextRun) -> TextProbeRows:
+def probe_passkey(subject: TextRun) -> ProbeRows:
     """Digits and whole keys that are found, and the loss of a digit, by length of the whole text and depth of the key.
 
     Texts that are longer than those of training are read as it was trained, and by each rule where it takes one.
@@ -161,7 +92,7 @@ def probe_passkey(subject: TextRun) -> TextProbeRows:
             yield from _probe_key_length(subject, rule, factor, length)
 
 
-def _probe_key_length(subject: TextRun, rule: str | None, factor: int, length: int) -> TextProbeRows:
+def _probe_key_length(subject: TextRun, rule: str | None, factor: int, length: int) -> ProbeRows:
     about = {"rule": rule, "factor": factor, "length": length}
     try:
         model = subject.extended(rule, factor)
@@ -190,3 +121,17 @@ def build_passkey_texts(subject: TextRun, length: int, depth: float) -> Tensor:
     digits = (draw_keys(subject.config.seed, -1, index)[:, -KEY_DIGITS:] * 10).long()
     told = torch.full((KEY_DRAWS,), depth, device=part.device)
     return hide_key(part[: KEY_DRAWS * length].view(KEY_DRAWS, length).long(), told, torch.ones_like(told), digits)
+
+
+POSITIONS = Probe(
+    name="positions",
+    summary="Loss by position in texts up to 16 times as long as in training, also with rules of context extension.",
+    measure=probe_positions,
+    tasks=("text",),
+)
+PASSKEY = Probe(
+    name="passkey",
+    summary="Digits of a key, hidden in a text, that are predicted at its end, by length of the text and depth of the key.",
+    measure=probe_passkey,
+    tasks=("text",),
+)

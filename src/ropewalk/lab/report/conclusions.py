@@ -1,95 +1,159 @@
-"""What a group of runs shows and what it does not, in sentences computed from its numbers."""
+"""What the scores of a group show, in sentences that carry its numbers. What holds for every report is in the template."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.lab.report.caveats import describe_unfinished, list_caveats
-from ropewalk.lab.report.format import exceeds_interval, format_difference, format_score, join_words
+from ropewalk.lab.report.format import exceeds_interval, format_count, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.table import TableRow
-from ropewalk.lab.statistics import estimate_differences
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import format_difference, format_score
+from ropewalk.lab.statistics import compute_cochran_limit, estimate_differences
 
 
 class GroupConclusions(NamedTuple):
-    """Sentences of both kinds."""
+    """Sentences on the scores, and on the runs they rest on."""
 
-    shown: list[str]
-    open: list[str]
+    findings: list[str]
+    caveats: list[str]
 
 
 def write_conclusions(group: RunGroup, rows: Sequence[TableRow], baseline: str) -> GroupConclusions:
-    """All that the numbers say."""
+    """Describe the best encoding, significant differences, and what limits them."""
     done = [row for row in rows if row.score]
     if not done:
-        return GroupConclusions([], ["No run is done, so that nothing can be concluded.", *describe_unfinished(rows)])
-    compared = [row for row in done if row.difference]
-    shown = [*_describe_best(group, done), *_describe_significant(compared, baseline)]
-    return GroupConclusions(
-        shown,
-        [
-            *_describe_missing_baseline(done, baseline),
-            *_describe_insignificant(compared, baseline),
-            *list_caveats(group, rows),
-        ],
-    )
+        return GroupConclusions(["No run is finished."], _describe_unfinished(rows))
+    findings = [
+        *_describe_best(group, done),
+        *_describe_differences(done, baseline),
+        *_describe_missing_pairs(done, baseline),
+    ]
+    return GroupConclusions(findings, [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows)])
 
 
 def _describe_best(group: RunGroup, done: Sequence[TableRow]) -> list[str]:
-    """The best mean, and what is not told apart from it."""
+    """The best mean, and what does not differ significantly from it."""
     if len(done) < 2:
         return []
     metric = group.metric
     best = min(done, key=lambda row: metric.rank(row.score.mean) if row.score else math.inf)
+    first = f"{best.label} has the {metric.most} mean test {metric.name}, {format_score(best.score, metric)}"
     others = estimate_differences(group.scores(), best.label)
+    if all(each.half is None for each in others.values()):
+        return [f"{first}. One seed of each encoding does not allow a significance test."]
     near = [
         row.label
         for row in done
         if row.label != best.label and not (row.label in others and exceeds_interval(others[row.label]))
     ]
-    first = f"The {metric.most} mean is that of {best.label}, {format_score(best.score, metric)}"
-    if all(each.half is None for each in others.values()):
-        return [f"{first}; one seed of each does not tell whether it would be {metric.most} again."]
-    return [
-        f"{first}, but it is not told apart from {join_words(near)}."
-        if near
-        else f"{first}. All others are {'below' if metric.higher else 'above'} it by more than their intervals."
-    ]
+    second = f"does not differ significantly from {join_words(near)}" if near else "differs significantly from all others"
+    return [f"{first}. It {second}."]
 
 
-def _describe_significant(compared: Sequence[TableRow], baseline: str) -> list[str]:
-    """Differences that exceed their intervals."""
-    far = [row for row in compared if row.difference and exceeds_interval(row.difference)]
-    above, below = ([row for row in far if row.difference and (row.difference.mean > 0) == up] for up in (True, False))
-    sides = {"Above": above, "Below": below}
-    if not far and any(row.difference and row.difference.half is not None for row in compared):
-        return [f"No difference to {baseline} exceeds its interval."]
-    return [
-        f"{side} {baseline} by more than its interval: {_join_differences(rows)}." for side, rows in sides.items() if rows
-    ]
-
-
-def _describe_insignificant(compared: Sequence[TableRow], baseline: str) -> list[str]:
-    """Differences that do not."""
-    near = [
-        row
-        for row in compared
-        if row.difference and row.difference.half is not None and not exceeds_interval(row.difference)
-    ]
-    if not near:
-        return []
-    words = "That does not show that they are equal: an interval says how far apart they may be."
-    return [f"Not told apart from {baseline}: {_join_differences(near)}. {words}"]
+def _describe_differences(done: Sequence[TableRow], baseline: str) -> list[str]:
+    """Which encodings differ significantly from the baseline, and which do not."""
+    compared = [row for row in done if row.difference and row.difference.half is not None]
+    parts: dict[str, list[TableRow]] = {
+        f"Significantly above {baseline}": [],
+        f"Significantly below {baseline}": [],
+        f"No significant difference from {baseline}": [],
+    }
+    above, below, near = parts.values()
+    for row in compared:
+        assert row.difference is not None
+        (near if not exceeds_interval(row.difference) else above if row.difference.mean > 0 else below).append(row)
+    return [f"{title}, in {done[0].metric.points}: {_join_differences(part)}." for title, part in parts.items() if part]
 
 
 def _join_differences(rows: Sequence[TableRow]) -> str:
-    return join_words([f"{row.label} ({format_difference(row.difference, row.metric)} {row.metric.points})" for row in rows])
+    return join_words([f"{row.label} {format_difference(row.difference, row.metric)}" for row in rows])
 
 
-def _describe_missing_baseline(done: Sequence[TableRow], baseline: str) -> list[str]:
-    if any(row.label == baseline for row in done):
-        lonely = [row.label for row in done if row.label != baseline and row.difference is None]
-        return (
-            [f"No seed is shared by {baseline} and {join_words(lonely)}: there is no paired difference."] if lonely else []
-        )
-    return [f"No run of the baseline, {baseline}, is done under these settings: there are no differences to it."]
+def _describe_missing_pairs(done: Sequence[TableRow], baseline: str) -> list[str]:
+    """Encodings that cannot be compared with the baseline."""
+    others = [row for row in done if row.label != baseline]
+    if len(others) == len(done):
+        return [f"The baseline, {baseline}, has no finished run with these settings, so there are no differences."]
+    unpaired = [row.label for row in others if row.difference is None]
+    return [f"{join_words(unpaired)}: no seed in common with {baseline}, so no difference."] if unpaired else []
+
+
+def _describe_seeds(done: Sequence[TableRow]) -> list[str]:
+    """How many seeds intervals rest on."""
+    counts = [len(row.done) for row in done]
+    if max(counts) == 1:
+        return ["There is one seed of each encoding, so there are no confidence intervals."]
+    seeds = format_count(counts[0], "seed") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} seeds"
+    freedom = format_count(sum(counts) - len(counts), "degree")
+    alone = [row.label for row in done if len(row.done) == 1]
+    borrowed = f" Intervals of {join_words(alone)}, with one seed, rest on the variance of the others." if alone else ""
+    return [f"{seeds[0].upper()}{seeds[1:]} of each encoding, {freedom} of freedom.{borrowed}"]
+
+
+def _describe_unsteady(done: Sequence[TableRow]) -> list[str]:
+    """An encoding with a larger variance than the others by Cochran's C test, which the pooled intervals do not allow for.
+
+    The test compares variances of equally many seeds: those that most encodings have, or the larger of such numbers.
+    """
+    counts = [len(row.done) for row in done]
+    seeds = max(counts, key=lambda count: (count > 1, counts.count(count), count))
+    found = {row.label: _compute_variance(row) for row in done if len(row.done) == seeds > 1}
+    if len(found) < 2:
+        return []
+    most, total = max(found, key=found.__getitem__), math.fsum(found.values())
+    limit = compute_cochran_limit(len(found), seeds)
+    if not found[most] > limit * total:
+        return []
+    return [
+        f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
+        f"seeds (significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and "
+        "those of the others are too wide."
+    ]
+
+
+def _compute_variance(row: TableRow) -> float:
+    return statistics.variance(found.score for found in row.runs.values() if found.score is not None)
+
+
+def _describe_unfinished(rows: Sequence[TableRow]) -> list[str]:
+    missing = [f"{row.label}, seed {seed} ({reason})" for row in rows for seed, reason in row.undone.items()]
+    return (
+        [f"{format_count(len(missing), 'run')} without a result, left out of all means: {'; '.join(missing)}."]
+        if missing
+        else []
+    )
+
+
+def list_missing(group: RunGroup) -> list[str]:
+    """What could not be measured, files that could not be read, and duplicate runs."""
+    return [
+        *_describe_json_lines(group),
+        *_describe_refusals(group),
+        *(f"{problem}." for record in group.runs for problem in record.problems),
+        *([f"{format_count(group.twice, 'duplicate run')} left out."] if group.twice else []),
+    ]
+
+
+def _describe_json_lines(group: RunGroup) -> list[str]:
+    """What JSON lines do not hold."""
+    lines = [record for record in group.runs if record.location is None]
+    subject = (
+        "All runs were" if len(lines) == len(group.runs) else "1 run was" if len(lines) == 1 else f"{len(lines)} runs were"
+    )
+    sentences = [f"{subject} read from JSON lines, without weights."] if lines else []
+    if any(record.neighbors is None for record in lines):
+        sentences.append("Times are left out where the load of the machine was not recorded.")
+    return sentences
+
+
+def _describe_refusals(group: RunGroup) -> list[str]:
+    """The first reason of each encoding and probe; probes with one reason together."""
+    first: dict[tuple[str, str], str] = {}
+    for label, seeds in group.found.items():
+        for row in (row for record in seeds.values() for row in record.probes.get("refused", [])):
+            first.setdefault((label, str(row.get("probe"))), str(row.get("why")))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (label, probe), reason in first.items():
+        alike.setdefault((label, reason), []).append(probe)
+    return [f"{label}, {join_words(probes)}: {reason}." for (label, reason), probes in alike.items()]

@@ -1,254 +1,268 @@
-"""Figures as SVG inside a page, and as PNG beside it. The same figure gives the same bytes.
-
-The figures of a group, each with a caption and its words for those who do not see it; or why one is not there.
-
-The figure of what was found in images of the test set: the pictures that runs drew when they were done, as they are.
-"""
+"""The figures of a report by name, and those of the metric: scores, learning curves, cost and predictions."""
 
 import base64
 import io
-import re
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import matplotlib
+from markupsafe import escape
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
-from ropewalk.lab.figures.figure_layout import get_legend_style
 from ropewalk.lab.metrics import RunMetric
-from ropewalk.lab.report.format import format_difference, format_score, make_html_tag
+from ropewalk.lab.probes import PROBES
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.report.format import format_record_error
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.panels import StyleMap, plot_cost_scatter, plot_estimates, plot_learning_curves, shorten_label
-from ropewalk.lab.report.series import average_metric_curve
-from ropewalk.lab.report.table import TableRow
-from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, use_css_variables
-from ropewalk.lab.run_store import PREDICTIONS_FILE
-from ropewalk.lab.statistics import MeanEstimate
-
-PNG_DPI = 160  # an inch
-
-
-@contextmanager
-def use_plain_text(salt: str) -> Iterator[None]:
-    """Words are words, not formulas, and stay words in SVG; ids are those of this figure alone."""
-    settings: Any = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": salt}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
-
-
-def render_svg(figure: Figure) -> str:
-    """An element for a page: without fonts, ids, styles and addresses of its own, its colours variables of the page."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg")
-    _, _, body = text.getvalue().partition("<svg ")
-    for pattern in (r"<metadata>.*?</metadata>", r'<style type="text/css">.*?</style>', r"<!--.*?-->"):
-        body = re.sub(pattern, "", body, flags=re.DOTALL)
-    body = re.sub(r'(<(?:g|image)\b[^>]*?) id="[^"]*"', r"\1", body)
-    body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)
-    box = re.search(r'viewBox="[^"]*"', body)
-    assert box is not None
-    return f"<svg {box[0]}>{use_css_variables(body.partition('>')[2]).strip()}"
-
-
-def render_png(figure: Figure, styles: StyleMap, labels: Collection[str]) -> bytes:
-    """A picture that stands alone: with a legend below, for which the figure grows."""
-    if labels:
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.1 + 0.19 * -(-len(labels) // 2))
-        handles = [_make_legend_handle(styles[label]) for label in labels]
-        words = [shorten_label(label) for label in labels]
-        figure.legend(handles, words, loc="outside lower left", ncols=2, **get_legend_style(LIGHT_THEME))
-    else:
-        figure.set_layout_engine("none")  # all has its place since it was drawn as SVG
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=PNG_DPI, facecolor=LIGHT_THEME.paper, metadata={"Software": None})
-    return data.getvalue()
-
-
-def _make_legend_handle(style: EncodingStyle) -> Line2D:
-    look: dict[str, Any] = {"color": style.colour, "marker": style.mark, "linestyle": style.dash, "markersize": 4}
-    return Line2D([], [], **look)
-
-
-INTERVALS_CAPTION = (
-    "Marks are means over seeds; bars are 95 % intervals from the variance of all encodings together, one at a time."
+from ropewalk.lab.report.panels import (
+    FigurePanel,
+    FigureSources,
+    ReportFigure,
+    add_grid_lines,
+    compute_error_lengths,
+    describe_error_bars,
+    draw_error_bars,
+    format_metric_axis,
+    get_metric_bounds,
+    make_canvas,
+    mark_encoding,
+    shorten_label,
 )
-TIMING_CAPTIONS = {
-    "inference_ratio": "Batches went in turn through the model and through the same without an encoding, on the machine of "
-    "the probe: the fastest round of each counts, and the median over seeds. How far a model without an encoding is from 1 "
-    "tells how busy the machine was with other things.",
-    "per_second": "Times are medians over seeds, on the machine of the probe.",
-    "seconds": "Times are medians over seeds of what training took, without validation, on the machine of the run.",
-}
-"""How costs were measured."""
-SINGLE_SEED_CAPTION = "There is one seed of each, so that there are no intervals."
+from ropewalk.lab.report.probe_figures import (
+    draw_probe_curve,
+    make_attention_figure,
+    make_frequencies_figure,
+)
+from ropewalk.lab.report.series import average_metric_curve, get_metric_curve
+from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
+from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import format_difference, format_score
+from ropewalk.lab.run_store import PREDICTIONS_FILE
+from ropewalk.lab.task_types import TaskType, find_task
 
-
-def describe_error_bars(estimates: Iterable[MeanEstimate | None]) -> str:
-    """What the bars of a figure are, if it has any."""
-    return (
-        INTERVALS_CAPTION if any(each is not None and each.half is not None for each in estimates) else SINGLE_SEED_CAPTION
-    )
-
-
-class FigurePanel(NamedTuple):
-    """One picture: its name, what it shows in words, and its two forms."""
-
-    name: str
-    alt: str
-    svg: str
-    png: bytes
-
-
-class ReportFigure(NamedTuple):
-    """A figure: pictures with one title, one caption and one legend, which may be empty."""
-
-    name: str
-    title: str
-    caption: str
-    panels: list[FigurePanel]
-    legend: list[str]
-
-
-class FigureSources(NamedTuple):
-    """What figures are made from; `mark` tells the files of one group from those of another."""
-
-    group: RunGroup
-    rows: list[TableRow]
-    styles: StyleMap
-    baseline: str
-    mark: str
-
-    @property
-    def done(self) -> list[TableRow]:
-        """Rows with a result."""
-        return [row for row in self.rows if row.score]
-
-    def panel(
-        self, name: str, alt: str, legend: Sequence[str], draw: Callable[..., Figure], *given: Any, **options: Any
-    ) -> FigurePanel:
-        """Draw."""
-        name = f"{name}{self.mark}"
-        with use_plain_text(name):
-            figure = draw(*given, **options)
-            return FigurePanel(name, alt, render_svg(figure), render_png(figure, self.styles, legend))
+# Scores
 
 
 def make_accuracy_figure(of: FigureSources) -> ReportFigure | str:
-    """Means with intervals, and differences to the baseline."""
+    """Draw mean scores, and differences to the baseline."""
     if not of.done:
-        return "No run is done: there is no accuracy to draw."
+        return "No run is finished, so there are no scores to draw."
     metric = of.group.metric
     alt = f"Test {metric.name}: " + "; ".join(f"{row.label} {format_score(row.score, metric)}" for row in of.done)
-    shown = [of.panel("accuracy", alt, [], plot_estimates, of.done, of.styles, f"Test {metric.title}")]
-    caption = f"{describe_error_bars(row.score for row in of.done)} Small ticks are single seeds."
+    panels = [of.draw_panel("accuracy", alt, [], plot_estimates, of.done, of.styles, f"Test {metric.title}")]
+    bars = describe_error_bars(row.score for row in of.done)
+    caption = f"Test {metric.name}, mean over seeds; small ticks are single seeds. {bars}"
     if compared := [row for row in of.done if row.difference]:
         points = metric.points.capitalize()
-        said = "; ".join(f"{row.label} {format_difference(row.difference, metric)}" for row in compared)
-        alt, title = f"{points} above {of.baseline}: {said}", f"{points} above {shorten_label(of.baseline)}, seed by seed"
-        shown.append(of.panel("difference", alt, [], plot_estimates, compared, of.styles, title, against=of.baseline))
+        values = "; ".join(f"{row.label} {format_difference(row.difference, metric)}" for row in compared)
+        alt, title = f"{points} above {of.baseline}: {values}", f"{points} above {shorten_label(of.baseline)}, seed by seed"
+        panels.append(of.draw_panel("difference", alt, [], plot_estimates, compared, of.styles, title, against=of.baseline))
         if any(row.difference and row.difference.half is not None for row in compared):
-            several = ", all of them at once" if len(compared) > 1 else ""
+            corrected = ", corrected for multiple comparisons" if len(compared) > 1 else ""
             caption += (
-                f" Bars of differences are 95 % intervals{several}: where one crosses the dashed line, the encoding is not "
-                f"told apart from {of.baseline}."
+                f" Intervals of differences are 95 %{corrected}: a difference is significant if its bar excludes zero."
             )
-    return ReportFigure("accuracy", metric.capitalized_name, caption, shown, [])
+    return ReportFigure("accuracy", metric.capitalized_name, caption, panels, [])
+
+
+def plot_estimates(rows: Sequence[TableRow], styles: StyleMap, title: str, *, against: str = "") -> Figure:
+    """A mean with its confidence interval for each encoding and its single seeds; or its difference to a baseline."""
+    figure, axes = make_canvas(title, 0.9 + 0.3 * len(rows))
+    metric = rows[0].metric
+    low, high = get_metric_bounds(metric)
+    bounds = (low - high, high - low) if against else (low, high)
+    for place, row in enumerate(rows):
+        estimate, style = row.difference if against else row.score, styles[row.label]
+        assert estimate is not None
+        if not against:
+            seeds = [found.score for found in row.runs.values() if found.score is not None]
+            ticks = axes.plot(seeds, [place] * len(seeds), "|", color=style.colour, alpha=0.6, markersize=9)
+            mark_encoding(row.label, *ticks)
+        bars = None if estimate.half is None else compute_error_lengths([estimate], bounds)
+        draw_error_bars(axes, row.label, estimate.mean, place, bars, style=style, across=True, markersize=6, capsize=3)
+    if against:
+        axes.axvline(0, color=LIGHT_THEME.faint, linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(rows)), [shorten_label(row.label) for row in rows])
+    for row, name in zip(rows, axes.get_yticklabels(), strict=True):
+        mark_encoding(row.label, name)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    add_grid_lines(axes, "x")
+    axes.set_xlabel(f"{metric.points} above {shorten_label(against)}" if against else f"test {metric.title}")
+    format_metric_axis(axes.xaxis, metric)
+    return figure
+
+
+# Learning curves
 
 
 def make_learning_figure(of: FigureSources) -> ReportFigure | str:
-    """Loss in training and accuracy in validation over the epochs."""
-    labels = [label for label, seeds in of.group.found.items() if any(found.metrics for found in seeds.values())]
-    if not labels or of.group.logged_names.isdisjoint(("loss", f"validation_{of.group.metric.key}")):
-        return "No run has metrics: there are no learning curves."
+    """Draw the training loss and the validation score over the epochs."""
     metric, logged = of.group.metric, of.group.logged_names
-    shown, said = list[FigurePanel](), list[str]()
-    if "loss" in logged:
-        shown.append(_make_curves_panel(of, labels, "loss", "Training loss", None))
-        said.append("the mean loss of the steps of each")
-    if f"validation_{metric.key}" in logged:
-        shown.append(_make_curves_panel(of, labels, f"validation_{metric.key}", f"Validation {metric.title}", metric))
-        said.append(f"the {metric.name} on {'images that are' if metric.higher else 'text that is'} not trained on")
-    seeds = "Thick lines are means over the seeds that are done; thin lines are single seeds."
-    return ReportFigure("learning", "Learning curves", f"Over the epochs, {', and '.join(said)}. {seeds}", shown, labels)
+    score = f"validation_{metric.key}"
+    columns = {"loss": ("Training loss", None), score: (f"Validation {metric.title}", metric)}
+    labels = [label for label, seeds in of.group.found.items() if any(found.metrics for found in seeds.values())]
+    panels = [_draw_learning_panel(of, labels, name, *columns[name]) for name in columns if name in logged and labels]
+    if not panels:
+        return "No run has metrics, so there are no learning curves."
+    caption = "Thick lines are means over finished seeds, thin lines single seeds."
+    return ReportFigure("learning", "Learning curves", caption, panels, labels)
 
 
-def _make_curves_panel(
+def _draw_learning_panel(
     of: FigureSources, labels: Sequence[str], name: str, title: str, metric: RunMetric | None
 ) -> FigurePanel:
-    """One thing that was measured over the epochs."""
     lines = {label: average_metric_curve(list(of.group.found[label].values()), name) for label in labels}
     last = {label: list(line.values())[-1] for label, line in lines.items() if line}
-    said = "; ".join(f"{label} {_format_last_value(value, metric)}" for label, value in last.items())
-    alt = f"{title.removesuffix(', %')} over epochs, at the end: {said or 'no run is done'}"
+    values = "; ".join(f"{label} {_format_value(value, metric)}" for label, value in last.items())
+    alt = f"{title.removesuffix(', %')} over epochs, at the end: {values or 'no run is finished'}"
     file = f"learning-{name.replace('_', '-')}"
-    return of.panel(file, alt, labels, plot_learning_curves, of.group, of.styles, name, title, metric=metric)
+    return of.draw_panel(file, alt, labels, plot_learning_curves, of.group, of.styles, name, title, metric=metric)
 
 
-def _format_last_value(value: float, metric: RunMetric | None) -> str:
+def _format_value(value: float, metric: RunMetric | None) -> str:
     return f"{value:.3g}" if metric is None else f"{metric.number(value)} {metric.unit}".rstrip()
 
 
+def plot_learning_curves(group: RunGroup, styles: StyleMap, name: str, title: str, *, metric: RunMetric | None) -> Figure:
+    """A metric over the epochs: the mean over finished seeds, and each seed."""
+    figure, axes = make_canvas(title)
+    for label, seeds in group.found.items():
+        style, runs = styles[label], list(seeds.values())
+        for curve in [get_metric_curve(found, name) for found in runs]:
+            mark_encoding(label, *axes.plot(curve.keys(), curve.values(), color=style.colour, linewidth=0.7, alpha=0.3))
+        mean = average_metric_curve(runs, name)
+        mark_encoding(label, *axes.plot(mean.keys(), mean.values(), style.dash, color=style.colour, linewidth=1.6))
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_grid_lines(axes)
+    if metric is not None:
+        format_metric_axis(axes.yaxis, metric)
+    return figure
+
+
+# Cost
+
+COST_COLUMNS = {
+    "inference_ratio": (
+        "inference time, × that without an encoding",
+        "Inference time is relative to the same model without an encoding, timed in alternation: the fastest round of each, "
+        "median over seeds.",
+    ),
+    "per_second": ("{things} per second in inference", "Throughput is the median over seeds."),
+    "seconds": ("training time, seconds", "Training time excludes validation and is the median over seeds."),
+}
+"""Columns of the table that measure cost, the most reliable first: the label of the axis, and how it was measured."""
+
+
 def make_cost_figure(of: FigureSources) -> ReportFigure | str:
-    """Accuracy against inference beside the model without an encoding; or against training, where that was not measured."""
+    """Draw the score against inference time, or against training time where that was not measured."""
     metric = of.group.metric
-    words = {
-        "inference_ratio": "time of inference, × that without an encoding",
-        "per_second": f"{metric.things} per second in inference",
-        "seconds": "seconds of training",
-    }
-    for what, xlabel in words.items():
-        if there := [row for row in of.done if getattr(row, what) is not None]:
-            said = "; ".join(f"{row.label} {format_score(row.score, metric)} at {getattr(row, what):,.3g}" for row in there)
-            alt, legend = f"Test {metric.name} against {xlabel}: {said}", [row.label for row in there]
-            options = {"what": what, "xlabel": xlabel}
-            made = of.panel("cost", alt, legend, plot_cost_scatter, there, of.styles, f"Test {metric.title}", **options)
-            side = "right" if what == "per_second" else "left"
-            caption = f"The {'upper' if metric.higher else 'lower'} {side} is better. {TIMING_CAPTIONS[what]}"
-            return ReportFigure("cost", f"Cost against {metric.name}", caption, [made], legend)
-    return "No run that is done says what it cost."
+    for column, (template, measured) in COST_COLUMNS.items():
+        if rows := [row for row in of.done if getattr(row, column) is not None]:
+            xlabel = template.format(things=metric.things)
+            values = (f"{row.label} {format_score(row.score, metric)} at {getattr(row, column):,.3g}" for row in rows)
+            alt, legend = f"Test {metric.name} against {xlabel}: {'; '.join(values)}", [row.label for row in rows]
+            options = {"column": column, "xlabel": xlabel}
+            panel = of.draw_panel("cost", alt, legend, plot_cost_scatter, rows, of.styles, f"Test {metric.title}", **options)
+            corner = f"{'upper' if metric.higher else 'lower'} {'right' if column == 'per_second' else 'left'}"
+            caption = f"Better is towards the {corner}. {measured}"
+            return ReportFigure("cost", f"Cost against {metric.name}", caption, [panel], legend)
+    return "No finished run has a recorded cost."
 
 
-BOXES_CAPTION = (
-    "Dashed boxes are what is there; orange ones were found with a score of at least 0.5, which stands above them."
-)
-MAPS_CAPTION = "Beside each image are the truth and what was found. Grey pixels are not judged."
+def plot_cost_scatter(rows: Sequence[TableRow], styles: StyleMap, title: str, *, column: str, xlabel: str) -> Figure:
+    """Score against cost."""
+    figure, axes = make_canvas(title)
+    bounds = get_metric_bounds(rows[0].metric)
+    for row in rows:
+        assert row.score is not None
+        bars = None if row.score.half is None else compute_error_lengths([row.score], bounds)
+        place = (getattr(row, column), row.score.mean, bars)
+        draw_error_bars(axes, row.label, *place, style=styles[row.label], markersize=6, capsize=3)
+    axes.margins(x=0.15)
+    axes.set_xlabel(xlabel)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
+    format_metric_axis(axes.yaxis, rows[0].metric)
+    add_grid_lines(axes)
+    return figure
+
+
+# Predictions
 
 
 def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
-    """A picture for each encoding, of its first seed that is done and has one."""
-    shown, refused = list[FigurePanel](), list[str]()
+    """Show the predictions on test images that runs drew when they finished, of the first seed of each encoding."""
+    panels, unreadable = list[FigurePanel](), list[str]()
     for i, (label, seeds) in enumerate(of.group.found.items(), start=1):
-        there = [each for each in seeds.values() if each.score is not None and (each.run.path / PREDICTIONS_FILE).is_file()]
-        for found in there[:1]:
+        pictures = {seed: path for seed, record in seeds.items() if (path := _find_picture(record)) is not None}
+        for seed, path in list(pictures.items())[:1]:
             try:
-                shown.append(
-                    _make_picture_panel(f"found-{i}{of.mark}", label, (found.run.path / PREDICTIONS_FILE).read_bytes())
-                )
+                panels.append(_embed_image(f"found-{i}{of.suffix}", label, path.read_bytes()))
             except (OSError, ValueError, SyntaxError) as error:
-                refused.append(f"{label}: its picture cannot be read ({found.format_error(error)}).")
-    if not shown:
-        return " ".join(["No run that is done has a picture of what it found.", *refused])
-    about = MAPS_CAPTION if of.group.settings.get("task") == "segment" else BOXES_CAPTION
-    caption = f"The same images of the test set for each encoding, of its first seed that is done. {about}"
-    return ReportFigure("found", "What was found", " ".join([caption, *refused]), shown, [])
+                unreadable.append(f"{label}: its {path.name} cannot be read ({format_record_error(seeds[seed], error)}).")
+    if not panels:
+        return " ".join(["No finished run has a picture of its predictions.", *unreadable])
+    about = find_task(of.group.settings).picture_caption
+    caption = f"The same test images for each encoding, first finished seed. {about}"
+    return ReportFigure("found", "Predictions", " ".join([caption, *unreadable]), panels, [])
 
 
-def _make_picture_panel(name: str, label: str, data: bytes) -> FigurePanel:
-    """The bytes of a picture, if they are one, under the name of the encoding."""
+def _find_picture(record: RunRecord) -> Path | None:
+    """The picture of the predictions of a finished run, if its directory has one."""
+    if record.score is None or record.location is None:
+        return None
+    path = Path(record.location) / PREDICTIONS_FILE
+    return path if path.is_file() else None
+
+
+def _embed_image(name: str, label: str, data: bytes) -> FigurePanel:
+    """Embed a PNG under the label of its encoding; raises an error if it is none."""
     with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
         width, height = picture.size
         picture.verify()
     line = width // 16
-    title = make_html_tag(
-        "text", shorten_label(label, 40), x="0", y=f"{0.6 * line:g}", font_size=f"{line / 2:g}", fill="currentColor"
-    )
-    held = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-    image = f'<image y="{line}" width="{width}" height="{height}" href="{held}"/>'
-    svg = f'<svg viewBox="0 0 {width} {height + line}">{title}{image}</svg>'
-    return FigurePanel(name, f"Images of the test set with what {label} found", svg, data)
+    style = f'x="0" y="{0.6 * line:g}" font-size="{line / 2:g}" fill="currentColor"'
+    title = f"<text {style}>{escape(shorten_label(label, 40))}</text>"
+    address = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    image = f'<image y="{line}" width="{width}" height="{height}" href="{address}"/>'
+    svg = f'viewBox="0 0 {width} {height + line}">{title}{image}</svg>'
+    return FigurePanel(name, f"Test images with the predictions of {label}", svg, data, label)
+
+
+# The registry
+
+FIGURES: dict[str, Callable[[FigureSources], ReportFigure | str]] = {
+    "accuracy": make_accuracy_figure,
+    "learning": make_learning_figure,
+    "positions": make_positions_figure,
+    "extensions": make_extensions_figure,
+    "passkey": make_passkey_figure,
+    "frequencies": make_frequencies_figure,
+    "attention": make_attention_figure,
+    "predictions": make_predictions_figure,
+    "cost": make_cost_figure,
+}
+"""Figures with code of their own, by name. Other names are of probes, which are drawn as their curves declare."""
+
+
+def make_figures(of: FigureSources) -> list[ReportFigure | str]:
+    """Draw all figures of a group; a string gives the reason why one is missing."""
+    return [_make_figure(of, name) for name in list_figure_names(find_task(of.group.settings))]
+
+
+def list_figure_names(task: TaskType) -> list[str]:
+    """The figures that a task names, and the curves of all other probes that support it."""
+    curves = [name for name, probe in PROBES.items() if probe.curve is not None and probe.supports(task.name)]
+    return list(dict.fromkeys((*task.figures, *curves)))
+
+
+def _make_figure(of: FigureSources, name: str) -> ReportFigure | str:
+    if name in FIGURES:
+        return FIGURES[name](of)
+    curve = PROBES[name].curve
+    if curve is None:
+        raise ValueError(f"The report cannot draw {name!r}; expected a name in FIGURES, or a probe with a curve")
+    return draw_probe_curve(of, name, curve)

@@ -1,190 +1,237 @@
-"""The page: one file that needs no other, no network and no script."""
+"""The page of a report: one HTML file that needs no other file, no network and no script.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+The text, markup, style and script are in page.html.j2, style.css and page.js; this module gathers what they show. Values are
+escaped by the template, and the content security policy allows no script but page.js.
+"""
 
-from ropewalk.lab.metrics import BITS_PER_BYTE, MEAN_IOU, TOP1_ACCURACY, RunMetric
-from ropewalk.lab.report.conclusions import GroupConclusions
-from ropewalk.lab.report.figures import ReportFigure
-from ropewalk.lab.report.format import (
-    HtmlText,
-    format_count,
-    format_setting,
-    join_html,
-    join_words,
-    make_html_list,
-    make_html_table,
-    make_html_tag,
-)
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ropewalk import factory
+from ropewalk.lab.config import UNHASHED_FIELDS, list_setting_groups, setting_applies
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.report.conclusions import GroupConclusions, list_missing
+from ropewalk.lab.report.format import exceeds_interval, format_count, format_setting, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.report.panels import StyleMap
-from ropewalk.lab.report.sections import (
-    describe_missing,
-    describe_source,
-    list_differing_settings,
-    render_conclusions,
-    render_report_figure,
-    render_reproduction,
-    render_results,
-    render_shared_settings,
-    render_single_numbers,
-)
-from ropewalk.lab.report.table import TableRow
-from ropewalk.lab.report.theme import PAGE_CSS
+from ropewalk.lab.report.panels import ReportFigure
+from ropewalk.lab.report.reproduce import format_reproduction
+from ropewalk.lab.report.series import tabulate_single_numbers
+from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, StyleMap, format_css_variables
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import TableCell, make_table_cells
 
-CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Browsers refuse whatever would be fetched or run."""
+SOURCES = Path(__file__).parent
 
 
 class ReportChapter(NamedTuple):
-    """A group with all that is said of it. `figures` that are sentences say why there is none."""
+    """A group of runs and what is shown of it. A figure that is a string gives the reason why it is missing.
+
+    `suffix` distinguishes the ids of several groups.
+    """
 
     group: RunGroup
     rows: list[TableRow]
-    concluded: GroupConclusions
+    conclusions: GroupConclusions
     figures: list[ReportFigure | str]
-    mark: str
+    suffix: str
 
 
 def render_page(chapters: Sequence[ReportChapter], styles: StyleMap, *, question: str, baseline: str) -> str:
-    """All of it."""
-    title = question.strip() or "What does the encoding change?"
-    head = [
-        HtmlText('<meta charset="utf-8">'),
-        HtmlText('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        HtmlText(f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">'),
-        make_html_tag("title", title),
-        make_html_tag("style", HtmlText(PAGE_CSS)),
-    ]
-    body = [
-        make_html_tag(
-            "header",
-            make_html_tag("h1", title),
-            make_html_tag("p", describe_runs(chapters), class_="lead"),
-            *_render_summary(chapters),
-            _render_nav(chapters),
-        ),
-        make_html_tag(
-            "main",
-            *_render_group_differences(chapters),
-            *(_render_chapter(each, styles, baseline, len(chapters)) for each in chapters),
-        ),
-        make_html_tag("footer", f"Made by ropewalk from {describe_source([each.group for each in chapters])} alone."),
-    ]
+    """Render the page of all groups."""
+    groups = [each.group for each in chapters]
     return (
-        f"<!doctype html>\n{make_html_tag('html', make_html_tag('head', *head), make_html_tag('body', *body), lang='en')}\n"
+        make_environment()
+        .get_template("page.html.j2")
+        .render(
+            title=question.strip() or "What does the encoding change?",
+            lead=describe_runs(groups),
+            styles=styles,
+            differing=list_differing_settings(groups) if len(groups) > 1 else {},
+            chapters=[_describe_chapter(each, baseline, several=len(chapters) > 1) for each in chapters],
+        )
     )
 
 
-def describe_runs(chapters: Sequence[ReportChapter]) -> str:
-    """How many runs of what there are."""
-    labels = {row.label for each in chapters for row in each.rows}
-    runs = [found for each in chapters for found in each.group.runs]
-    done = sum(found.score is not None for found in runs)
-    data = sorted({format_setting(each.group.settings["data"]) for each in chapters})
-    all_done = "all done" if done == len(runs) else f"{done} of them done"
-    return f"{format_count(len(labels), 'encoding')} on {join_words(data)}, {format_count(len(runs), 'run')}, {all_done}."
-
-
-def _render_summary(chapters: Sequence[ReportChapter]) -> list[HtmlText]:
-    """The answer in short, where all runs can be compared and one is done."""
-    if len(chapters) > 1 or not chapters[0].concluded.shown:
-        return []
-    first, *others = chapters[0].concluded.shown
-    counts = [len(row.done) for row in chapters[0].rows if row.done]
-    seeds = format_count(counts[0], "seed") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} seeds"
-    caution = join_html(
-        [f"From {seeds} of each encoding: ", make_html_tag("a", "what cannot be concluded", href="#conclusions"), "."]
+def make_environment() -> Environment:
+    """The template's environment, with style and script."""
+    environment = Environment(
+        loader=FileSystemLoader(SOURCES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    said = (*(make_html_tag("p", each) for each in others), make_html_tag("p", caution, class_="note"))
-    return [make_html_tag("div", make_html_tag("p", first, class_="verdict"), *said, class_="short")]
+    script = (SOURCES / "page.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    light, dark = (format_css_variables(dark=dark) for dark in (False, True))
+    variables = f":root{{color-scheme:light dark;{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    environment.globals |= {
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
+        "css": Markup(f"{variables}\n{(SOURCES / 'style.css').read_text()}"),
+        "script": Markup(script),
+        "shapes": {name: Markup(shape) for name, shape in MARKER_SHAPES.items()},
+        "dashes": LINE_DASHES,
+    }
+    environment.filters["svg"] = Markup
+    return environment
 
 
-def _render_nav(chapters: Sequence[ReportChapter]) -> HtmlText:
-    """Links into the page."""
-    parts = {"equal": "What was held equal", "results": "Results", "conclusions": "Conclusions"}
-    links = []
-    for each in chapters:
-        said = f" ({each.mark[1:]})" if each.mark else ""
-        figures = {shown.name: shown.title for shown in each.figures if isinstance(shown, ReportFigure)}
-        named = {**parts, **figures, "reproduce": "How to reproduce"}
-        links += [make_html_tag("a", f"{title}{said}", href=f"#{name}{each.mark}") for name, title in named.items()]
-    return make_html_tag("nav", *links, aria_label="Contents")
+def describe_runs(groups: Sequence[RunGroup]) -> str:
+    """How many encodings and runs there are, and on which data."""
+    labels = {label for group in groups for label in group.found}
+    runs = [record for group in groups for record in group.runs]
+    done = sum(record.score is not None for record in runs)
+    data = sorted({format_setting(group.settings["data"]) for group in groups})
+    finished = "all finished" if done == len(runs) else f"{done} of them finished"
+    return f"{format_count(len(labels), 'encoding')} on {join_words(data)}, {format_count(len(runs), 'run')}, {finished}."
 
 
-def _render_group_differences(chapters: Sequence[ReportChapter]) -> list[HtmlText]:
-    """What tells groups apart, if there are several."""
-    if len(chapters) < 2:
-        return []
-    words = (
-        "These runs differ in more than encoding, options and seed, so that they are not all compared with one another: "
-        f"they are in {len(chapters)} groups, and comparisons are within a group."
-    )
-    differ = list_differing_settings([each.group for each in chapters])
-    head = ("Setting", *(f"Group {index}" for index in range(1, len(chapters) + 1)))
-    body = [(name.replace("_", " "), *values) for name, values in differ.items()]
-    return [
-        make_html_tag("h2", "Groups", id="groups"),
-        make_html_tag("p", words),
-        make_html_table(head, body, label="Settings that differ between groups"),
-    ]
+def _describe_chapter(of: ReportChapter, baseline: str, *, several: bool) -> dict[str, Any]:
+    """What the template shows of a group."""
+    group = of.group
+    return {
+        "suffix": of.suffix,
+        "name": f", group {of.suffix[1:]}" if several else "",
+        "findings": of.conclusions.findings,
+        "caveats": of.conclusions.caveats,
+        "results": list_results(of.rows, baseline),
+        "numbers": list_single_numbers(group),
+        "figures": [each for each in of.figures if isinstance(each, ReportFigure)],
+        "missing": [*(each for each in of.figures if isinstance(each, str)), *list_missing(group)],
+        "runs": format_count(len(group.runs), "run"),
+        "settings": list_shared_settings(group.settings),
+        "machines": describe_machines(group),
+        "reproduction": [_describe_reproduction(row) for row in of.rows],
+    }
 
 
-def _render_chapter(of: ReportChapter, styles: StyleMap, baseline: str, count: int) -> HtmlText:
-    """The sections of a group."""
-    said = f", group {of.mark[1:]}" if count > 1 else ""
-    drawn = [render_report_figure(each, styles, of.mark) for each in of.figures if isinstance(each, ReportFigure)]
-    absent = [each for each in of.figures if isinstance(each, str)] + describe_missing(of.group)
-    parts = [
-        make_html_tag("h2", f"What was held equal{said}", id=f"equal{of.mark}"),
-        make_html_tag(
-            "p", f"All {format_count(len(of.group.runs), 'run')} share these settings; encoding, options and seed differ."
-        ),
-        render_shared_settings(of.group),
-        make_html_tag("h2", f"Results{said}", id=f"results{of.mark}"),
-        render_results(of.rows, styles, baseline),
-        make_html_tag("p", describe_table(of.group.metric), *_list_time_notes(of.rows), class_="note"),
-        *drawn[:1],
-        make_html_tag("h2", f"What can and cannot be concluded{said}", id=f"conclusions{of.mark}"),
-        render_conclusions(of.concluded),
-        make_html_tag("h2", f"What else was measured{said}"),
-        make_html_tag("p", PROBE_NOTES.get(of.group.metric, DEFAULT_PROBE_NOTE)),
-        make_html_tag("div", *drawn[1:], *render_single_numbers(of.group, styles), class_="shown"),
-        *([make_html_tag("h3", "What is not here"), make_html_list(absent)] if absent else []),
-        make_html_tag("h2", f"How to reproduce{said}", id=f"reproduce{of.mark}"),
-        make_html_tag("p", REPRODUCTION_NOTE),
-        render_reproduction(of.rows),
-    ]
-    return join_html(parts)
+# Tables
 
 
-def describe_table(metric: RunMetric) -> str:
-    """What the numbers of the table are."""
-    unit = "points of a hundred" if metric.scale == 100 else metric.points
-    return (
-        f"{metric.capitalized_name} on the test set, which was read once, at the end of training: mean over seeds ± half "
-        f"of a 95 % interval. Differences are taken seed by seed, in {unit}; their intervals hold for all of them at once."
-    )
+class PageCell(NamedTuple):
+    """A cell: its text, the number it sorts by where the text does not begin with it, and a remark with its CSS class."""
+
+    text: str
+    sort: float | None = None
+    remark: str = ""
+    kind: str = ""
 
 
-BUSY_MACHINE_NOTE = " Times are of the machine as it was: whatever else ran there made them longer."
-REPRODUCTION_NOTE = (
-    "On a CPU equal settings make equal runs, as far as machines round alike; on a GPU runs of one seed may end some tenths "
-    "of a point apart. Where data lie, with how many workers they are read and how often a state is kept are left out: they "
-    "change no result."
-)
-PROBE_NOTES = {
-    TOP1_ACCURACY: "Accuracies from here on are of the validation set, which training does not see, "
-    "unless called test accuracy.",
-    MEAN_IOU: "Mean IoUs from here on are of the validation set, which training does not see, unless called test mean IoU.",
-    BITS_PER_BYTE: "Losses from here on are of the validation text, which training does not see.",
-}
+class PageTable(NamedTuple):
+    """A table whose rows are encodings; `marked` is the row of the baseline."""
 
-DEFAULT_PROBE_NOTE = (
-    "Scores from here on are of validation images, which training does not see, unless they are called test scores."
-)
+    titles: list[str]
+    rows: dict[str, list[PageCell]]
+    marked: str | None = None
 
 
-def _list_time_notes(rows: Sequence[TableRow]) -> list[str]:
-    """What makes times longer, where there are any."""
-    return [BUSY_MACHINE_NOTE] if any(row.seconds is not None or row.per_second is not None for row in rows) else []
+def list_results(rows: Sequence[TableRow], baseline: str) -> PageTable:
+    """The table of results, with the significance of differences."""
+    titles, body = make_table_cells(rows, "page")
+    cells = {row.label: [make_cell(row, cell) for cell in line[1:]] for row, line in zip(rows, body, strict=True)}
+    return PageTable(titles, cells, baseline if baseline in cells else None)
+
+
+def make_cell(row: TableRow, cell: TableCell) -> PageCell:
+    """Add whether a difference is significant; its CSS class says whether it is better or worse."""
+    sort = float(cell.value) if isinstance(cell.value, int | float) else None
+    if cell.key != "difference":
+        return PageCell(cell.text, sort)
+    if row.label == row.baseline and row.score:
+        return PageCell("baseline", 0.0, kind="even")
+    if row.difference is None or row.difference.half is None:
+        return PageCell(cell.text, sort)
+    if not exceeds_interval(row.difference):
+        return PageCell(cell.text, sort, "not significant", "even")
+    return PageCell(cell.text, sort, "significant", "better" if row.metric.rank(row.difference.mean) < 0 else "worse")
+
+
+def list_single_numbers(group: RunGroup) -> PageTable | None:
+    """The table of probes with one number for each encoding, if there are any."""
+    found = tabulate_single_numbers(group)
+    if not found:
+        return None
+    titles = ["Encoding", *next(iter(found.values()))]
+    return PageTable(titles, {label: [PageCell(text) for text in cells.values()] for label, cells in found.items()})
+
+
+# Settings
+
+UNSET_MEANINGS = {"size": "that of the data", "span": "each encoding's own"}
+
+
+def list_shared_settings(settings: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Names and values of the settings that runs share and that have an effect, by group."""
+    shown = {name: value for name, value in settings.items() if setting_applies(name, settings)}
+    groups = list_setting_groups().items()
+    values = {group: [_describe_setting(name, shown[name]) for name in names if name in shown] for group, names in groups}
+    return {group: described for group, described in values.items() if described}
+
+
+def _describe_setting(name: str, value: Any) -> tuple[str, str]:
+    unset = UNSET_MEANINGS.get(name) if value is None else None
+    return name.replace("_", " "), unset or format_setting(value)
+
+
+def list_differing_settings(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
+    """Settings that differ between groups, with the value in each."""
+    return {
+        name.replace("_", " "): [format_setting(group.settings[name]) for group in groups]
+        for name in groups[0].settings
+        if len({json.dumps(group.settings[name]) for group in groups}) > 1
+    }
+
+
+def describe_machines(group: RunGroup) -> str:
+    """Whether all runs were on the same device with the same version of torch."""
+    machines = [_describe_machine(record) for record in group.runs]
+    known = sorted({each for each in machines if each})
+    if not known:
+        return "No run has a record of its machine."
+    if len(known) == 1 and all(machines):
+        return f"All ran on {known[0]}."
+    unknown = f" {format_count(machines.count(''), 'run')} without a record." if "" in machines else ""
+    return f"Runs were on different machines, so times are not comparable: {'; '.join(known)}.{unknown}"
+
+
+def _describe_machine(record: RunRecord) -> str:
+    machine, versions = record.machine or {}, record.versions or {}
+    parts = [str(machine.get("device") or ""), f"torch {versions['torch']}" if versions.get("torch") else ""]
+    return ", ".join(part for part in parts if part)
+
+
+# Reproduction
+
+
+def _describe_reproduction(row: TableRow) -> dict[str, Any]:
+    """How the runs of an encoding are trained again."""
+    records = list(row.runs.values())
+    config = records[0].config
+    settings = {name: value for name, value in config.document().items() if name not in UNHASHED_FIELDS}
+    seeds = [str(seed) for seed in row.runs]
+    paper = find_paper(config.encoding)
+    return {
+        "title": f"{row.label}, {'seed' if len(seeds) == 1 else 'seeds'} {join_words(seeds)}",
+        "runs": join_words([each.run or each.config.name for each in records]),
+        "paper": paper,
+        "link": re.sub("^arXiv:", "https://arxiv.org/abs/", paper) if paper.startswith(("arXiv:", "https://")) else "",
+        "commands": "\n".join(format_reproduction([each.config for each in records])),
+        "settings": json.dumps(settings, indent=1, ensure_ascii=False),
+    }
+
+
+def find_paper(encoding: str) -> str:
+    """The paper of an encoding; empty if its class is not known here."""
+    try:
+        return str(factory.find(encoding).paper or "")
+    except ValueError:
+        return ""

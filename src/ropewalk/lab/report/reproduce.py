@@ -1,6 +1,6 @@
-"""How a run is had again: a line for a shell where one says all of its settings, else lines of Python.
+"""Commands that train runs again: for a shell if it can express all settings, else in Python.
 
-A run does not keep the name of its recipe, so that the line has the one from which it differs in the fewest settings.
+A run does not record the name of its recipe, so the command has the recipe from which it differs in the fewest settings.
 """
 
 import json
@@ -9,22 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ropewalk.lab.compare.plan import PER_RUN_FIELDS
-from ropewalk.lab.config import UNHASHED_FIELDS, Config
+from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label, parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studying import parse_settings
+from ropewalk.lab.recipes import RECIPES, parse_settings
 
 
 def format_reproduction(configs: Sequence[Config]) -> list[str]:
-    """Lines that train these runs again."""
+    """Lines of a shell, or of Python, that train these runs again."""
     lines = [format_train_command(config) for config in configs]
     return [line for line in lines if line] if all(lines) else _format_python(configs)
 
 
 def format_train_command(config: Config) -> str | None:
-    """The words that train a run again; None where a shell cannot say them."""
+    """The command that trains a run again; None if a command line cannot express its settings."""
     recipe, words = min(
         ((name, list_changed_settings(config, base)) for name, base in RECIPES.items()), key=lambda pair: len(pair[1])
     )
@@ -36,20 +34,20 @@ def format_train_command(config: Config) -> str | None:
 
 
 def list_changed_settings(config: Config, base: Config) -> list[str]:
-    """Settings that differ from a recipe's, as key=value."""
+    """Settings that differ from those of a recipe, as key=value."""
     own, others = config.document(), base.document()
     names = [name for name in own if name not in (*PER_RUN_FIELDS, *UNHASHED_FIELDS)]
     return [f"{name}={_format_value(own[name])}" for name in names if json.dumps(own[name]) != json.dumps(others[name])]
 
 
 def _format_value(value: Any) -> str:
-    """The shortest spelling that is read as this value: words without quotes, lists without brackets, else JSON."""
+    """The shortest spelling that is parsed as this value: strings without quotes, lists without brackets, else JSON."""
     plain = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, list) else "none"
     return plain if parse_options([f"k={plain}"])["k"] == value else json.dumps(value, ensure_ascii=False)
 
 
 def _is_same_run(config: Config, label: str, recipe: str, words: Sequence[str]) -> bool:
-    """Whether these words, read as the command line reads them, name the same run."""
+    """Whether the command line parses these words into settings of the same run."""
     try:
         chosen, found = parse_encoding(label), parse_settings(recipe, words)
     except CommandError:
@@ -61,8 +59,7 @@ def _format_python(configs: Sequence[Config]) -> list[str]:
     documents = [{name: value for name, value in each.document().items() if name not in UNHASHED_FIELDS} for each in configs]
     return [
         "from pathlib import Path",
-        "from ropewalk.lab.config import Config",
-        "from ropewalk.lab.train import train",
+        "from ropewalk.lab import Config, train_run",
         "",
-        *(f'train(Config.of({each!r}), Path("runs"))' for each in documents),
+        *(f'train_run(Config.of({each!r}), Path("runs"))' for each in documents),
     ]

@@ -1,4 +1,4 @@
-"""Studies by name: `ropewalk compare --study NAME`."""
+"""Registry of studies: `ropewalk study NAME` runs one."""
 
 from ropewalk.lab.studies.equivariance import EQUIVARIANCE_STUDY, IMAGENETTE_STUDY
 from ropewalk.lab.studies.pedestrians import PEDESTRIANS_STUDY

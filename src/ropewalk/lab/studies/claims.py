@@ -1,32 +1,32 @@
-"""What others have claimed, judged by the runs of a study.
+"""Claims from papers, tested on the records of a study.
 
-A claim says of one number of two encodings, or of one encoding under two conditions, that the first is larger by more than
-so much, or that both are equal; or of a number of one encoding that it is above zero. The difference is taken seed by
-seed, with the 95 % interval d ± h that `intervals` gives it, of which the variance comes from all encodings of the part
-together. Then
+A claim states that a value is larger for one encoding than for another by more than some amount, that both are equal, or
+that the value of one encoding is above zero. The difference is paired by seed, with a 95 % confidence interval d ± h
+whose variance is pooled over all encodings of the part. The verdict is
 
-    larger by t   seen if d - h > t        not seen if d + h < t        else it cannot be told
-    equal         seen if |d| + h < M      not seen if |d| - h > M      else it cannot be told
+    larger by t   confirmed if d - h > t      refuted if d + h < t        otherwise undecided
+    equal         confirmed if |d| + h < M    refuted if |d| - h > M      otherwise undecided
 
-with the margin M of one point, which was fixed before anything ran. A single seed has no interval: of that nothing is told.
+The margin M of one point is pre-registered. Intervals are not corrected for multiple comparisons. A single seed has no
+interval, so that a claim about it is undecided.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ropewalk.lab.record import RunRecord
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
 
-ResultLine = Mapping[str, Any]
-ClaimValue = Callable[[ResultLine], float | None]
-"""A number of a run, in points if it is a share; None where the run has none."""
+ClaimValue = Callable[[RunRecord], float | None]
+"""A number of a run, in points if it is a share; None if the record does not have it."""
 
 EQUALITY_MARGIN = 1.0
-CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED = "seen", "not seen", "cannot tell"
+CLAIM_CONFIRMED, CLAIM_REFUTED, CLAIM_UNDECIDED = "confirmed", "refuted", "undecided"
 
 
 class ClaimSide(NamedTuple):
-    """An encoding of a study in a part of it."""
+    """An encoding of a study in one of its parts."""
 
     name: str
     part: str = "main"
@@ -34,10 +34,14 @@ class ClaimSide(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyClaim:
-    """That `one` has more of a value than `other`, or than nothing, by more than `by`; or, if `by` is None, as much.
+    """A claim that a value of `one` exceeds that of `other` by more than `by`.
 
-    text    What is claimed, in a sentence, and `source` who claims it.
-    told    What the value is, in words.
+    text      The claim, in a sentence.
+    source    Who makes it.
+    other     None: the value of `one` is compared with zero.
+    value     The number that is compared.
+    quantity  What the number is, with its unit.
+    by        None: both are equal.
     """
 
     text: str
@@ -45,62 +49,79 @@ class StudyClaim:
     one: ClaimSide
     other: ClaimSide | None
     value: ClaimValue
-    told: str
+    quantity: str
     by: float | None = 0.0
 
 
 class ClaimVerdict(NamedTuple):
-    """What a study says of a claim: the difference that it found, None if there is none to speak of, and the word for it."""
+    """A claim, the difference that the runs show (None if runs are missing), and the verdict."""
 
     claim: StudyClaim
     found: MeanEstimate | None
     word: str
 
 
-def judge_claims(claims: Sequence[StudyClaim], lines: Iterable[ResultLine]) -> list[ClaimVerdict]:
-    """Each claim with what the runs say of it."""
-    every = list(lines)
-    return [_judge_claim(claim, every) for claim in claims]
+ACCURACY_LABEL = "test accuracy, points"
 
 
-def _judge_claim(claim: StudyClaim, lines: Sequence[ResultLine]) -> ClaimVerdict:
-    found = estimate_difference(claim.one, claim.other, claim.value, lines)
+def get_test_accuracy(record: RunRecord) -> float | None:
+    """Test accuracy in points."""
+    accuracy = (record.result or {}).get("test_accuracy")
+    return None if accuracy is None else 100 * accuracy
+
+
+def claim_larger_accuracy(text: str, source: str, one: ClaimSide, other: ClaimSide, by: float = 0.0) -> StudyClaim:
+    """A claim that the test accuracy of `one` is more than `by` points above that of `other`."""
+    return StudyClaim(text, source, one, other, get_test_accuracy, ACCURACY_LABEL, by)
+
+
+def claim_equal_accuracy(text: str, source: str, one: ClaimSide, other: ClaimSide) -> StudyClaim:
+    """A claim that both have the same test accuracy."""
+    return StudyClaim(text, source, one, other, get_test_accuracy, ACCURACY_LABEL, None)
+
+
+def judge_claims(claims: Sequence[StudyClaim], records: Iterable[RunRecord]) -> list[ClaimVerdict]:
+    """Test each claim on the records of a study."""
+    known = list(records)
+    return [_judge_claim(claim, known) for claim in claims]
+
+
+def _judge_claim(claim: StudyClaim, records: Sequence[RunRecord]) -> ClaimVerdict:
+    found = estimate_difference(claim.one, claim.other, claim.value, records)
     if found is None or found.half is None:
         return ClaimVerdict(claim, found, CLAIM_UNDECIDED)
     return ClaimVerdict(claim, found, _judge_equal(found) if claim.by is None else _judge_larger(found, claim.by))
 
 
 def estimate_difference(
-    one: ClaimSide, other: ClaimSide | None, value: ClaimValue, lines: Iterable[ResultLine]
+    one: ClaimSide, other: ClaimSide | None, value: ClaimValue, records: Iterable[RunRecord]
 ) -> MeanEstimate | None:
-    """One less the other, by seeds, or one alone. All encodings of both parts serve to tell what a seed does."""
+    """The mean of `one` minus `other`, paired by seed, or of `one` alone; the variance is pooled over their parts."""
     values: dict[str, dict[int, float]] = {}
     parts = {side.part for side in (one, other) if side is not None}
-    for line in lines:
-        if line["part"] in parts and (found := value(line)) is not None:
-            values.setdefault(_format_cell(ClaimSide(line["name"], line["part"])), {})[line["seed"]] = found
+    for record in records:
+        if record.part in parts and record.name is not None and (found := value(record)) is not None:
+            values.setdefault(_format_side(ClaimSide(record.name, record.part)), {})[record.config.seed] = found
     if other is None:
-        return estimate_means({name: list(each.values()) for name, each in values.items()}).get(_format_cell(one))
-    if _format_cell(one) not in values or _format_cell(other) not in values:
+        return estimate_means({side: list(each.values()) for side, each in values.items()}).get(_format_side(one))
+    if _format_side(one) not in values or _format_side(other) not in values:
         return None
-    return estimate_differences(values, _format_cell(other), only=[_format_cell(one)]).get(_format_cell(one))
+    return estimate_differences(values, _format_side(other), only=[_format_side(one)]).get(_format_side(one))
 
 
-def _format_cell(side: ClaimSide) -> str:
+def _format_side(side: ClaimSide) -> str:
     return f"{side.part}/{side.name}"
 
 
 def _judge_larger(found: MeanEstimate, by: float) -> str:
     half = found.half or 0.0
-    return CLAIM_CONFIRMED if found.mean - half > by else CLAIM_REFUTED if found.mean + half < by else CLAIM_UNDECIDED
+    if found.mean - half > by:
+        return CLAIM_CONFIRMED
+    return CLAIM_REFUTED if found.mean + half < by else CLAIM_UNDECIDED
 
 
 def _judge_equal(found: MeanEstimate) -> str:
     half, size = found.half or 0.0, abs(found.mean)
-    return (
-        CLAIM_CONFIRMED
-        if size + half < EQUALITY_MARGIN
-        else CLAIM_REFUTED
-        if size - half > EQUALITY_MARGIN
-        else CLAIM_UNDECIDED
-    )
+    if size + half < EQUALITY_MARGIN:
+        return CLAIM_CONFIRMED
+    return CLAIM_REFUTED if size - half > EQUALITY_MARGIN else CLAIM_UNDECIDED

@@ -1,16 +1,15 @@
-"""Does RoPE need to be equivariant for vision? CIFAR-100, all encodings, several seeds.
+"""Does RoPE need to be equivariant for vision? CIFAR-100 and Imagenette, all encodings, several seeds.
 
-The question is that of arXiv 2511.08368, whose spherical RoPE breaks relativity along one axis and is said to lose nothing.
-Its model and its recipe are taken here with 4 heads of 48 for 12 of 60, and a quarter of the epochs. All encodings have the
-same weights at the start, the same data in the same order, and, but for the part that says otherwise, the same span: their
-fastest channels turn by as much across the image. Papers compare under conditions that are not equal.
+The question is that of arXiv 2511.08368, whose spherical RoPE is not relative along one axis, reportedly at no cost in
+accuracy. Model and recipe are the paper's, with 4 heads of 48 channels for 12 of 60, and a quarter of the epochs. All
+encodings have the same initial weights, the same data in the same order, and, in all parts but `own`, the same span: their
+fastest channels rotate by the same angle across the image. The papers' own comparisons differ in these.
 
-The recipe was chosen by `learned-ape` alone, on a tenth of the training set that was held out, before anything else ran.
-
-What papers and articles claim of encodings for vision, as far as the study of equivariance can tell.
+The recipe was selected by the validation accuracy of `learned-ape` alone, before any other run.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,14 @@ from typing import Any
 from ropewalk.lab.encoding_spec import EncodingSpec
 from ropewalk.lab.probes.resolution import RESOLUTION_MODES
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.studies.claims import ClaimSide, ClaimValue, ResultLine, StudyClaim
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.studies.claims import (
+    ClaimSide,
+    ClaimValue,
+    StudyClaim,
+    claim_equal_accuracy,
+    claim_larger_accuracy,
+)
 from ropewalk.lab.studies.study import Study, StudyPart
 
 EQUIVARIANCE_ENCODINGS: dict[str, EncodingSpec] = {
@@ -50,95 +56,56 @@ DISTINCTIVE_ENCODINGS = (
     "spherical-symmetric", "liere-8", "comrope-ld-8", "golden",
 )  # fmt: skip
 SCREENED_ENCODINGS = tuple(name for name in EQUIVARIANCE_ENCODINGS if name != "uniform-code")
-"""The published code of uniform RoPE differs from its paper in nothing but the span, which all have in common here."""
+"""All but `uniform-code`: the published code of uniform RoPE differs from its paper in its span alone, which is set here."""
 REDUCED_ENCODINGS = ("learned-ape", "axial", "mixed", "spherical", "uniform", "spherical-symmetric")
-LONG_RUN_ENCODINGS = 100
-"""Epochs of all parts but the first ones."""
+LONG_RUN_EPOCHS = 100
+"""Epochs of all parts but the recipes and the screening."""
 
-_PAPER = replace(RECIPES["van-de-geijn-cifar"], width=192, heads=4, epochs=LONG_RUN_ENCODINGS, span=6.0)
+_PAPER = replace(RECIPES["van-de-geijn-cifar"], width=192, heads=4, epochs=LONG_RUN_EPOCHS, span=6.0)
 _CROP: dict[str, Any] = {"augment": ("flip", "crop")}
 _ADAMW: dict[str, Any] = {
     **_CROP, "dropout": 0.0, "drop_path": 0.0, "layer_scale": None, "optimiser": "adamw", "learning_rate": 2e-3
 }  # fmt: skip
-TUNED_ENCODINGS: dict[str, dict[str, Any]] = {
+TUNED_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     "paper-crop": _CROP,
     "adamw": _ADAMW,
     "adamw-drop-path": {**_ADAMW, "drop_path": 0.1},
     "adamw-mean": {**_ADAMW, "pool": "mean"},
 }
-"""Recipes that were tried: the paper's; with plain crops; without what slows a short training down; with the mean of patches
-in the place of a class token."""
-EQUIVARIANCE_BASE = replace(_PAPER, **TUNED_ENCODINGS["adamw-mean"])
+"""Candidate recipes: the paper's; with plain crops; without what slows a short training down; with drop path; with mean
+pooling instead of a class token."""
+EQUIVARIANCE_BASE = replace(_PAPER, **TUNED_RECIPES["adamw-mean"])
 
 
-def _make_tuning_part(about: str, settings: dict[str, Any]) -> StudyPart:
-    return StudyPart(about, ("learned-ape",), settings=settings | {"epochs": 60}, probed=False)
+def _make_tuning_part(name: str) -> StudyPart:
+    """A candidate recipe, whose settings are relative to the paper's recipe, as settings relative to the study's base."""
+    recipe = replace(_PAPER, **TUNED_RECIPES[name], epochs=60)
+    settings = {key: value for key, value in vars(recipe).items() if value != getattr(EQUIVARIANCE_BASE, key)}
+    return StudyPart(f"The recipe: {name}.", ("learned-ape",), settings=settings, probed=False)
 
 
 def _make_reduced_part(about: str, parts: int) -> StudyPart:
-    """One of so many parts of the data, with as many times the epochs, also of warm-up and between two validations.
+    """Train on a fraction 1 / parts of the data for `parts` times the epochs, warm-up epochs and epochs between validations.
 
-    Steps are about as many: of the last batch of an epoch, which is not full, nothing is trained on.
+    The number of steps is about the same; the last batch of an epoch is dropped if it is not full.
     """
     settings = {
         "fraction": 1 / parts,
-        "epochs": parts * LONG_RUN_ENCODINGS,
+        "epochs": parts * LONG_RUN_EPOCHS,
         "every": parts,
         "warmup": parts * EQUIVARIANCE_BASE.warmup,
     }
     return StudyPart(about, REDUCED_ENCODINGS, seeds=(0, 1, 2), settings=settings)
 
 
-EQUIVARIANCE_STUDY = Study(
-    name="equivariance",
-    question="Does RoPE need to be equivariant for vision?",
-    base=EQUIVARIANCE_BASE,
-    encodings=EQUIVARIANCE_ENCODINGS,
-    parts={
-        **{
-            f"recipe-{name}": _make_tuning_part(f"The recipe: {name}.", settings)
-            for name, settings in TUNED_ENCODINGS.items()
-        },
-        "screening": StudyPart("Every encoding once, for a short while.", SCREENED_ENCODINGS, settings={"epochs": 50}),
-        "main": StudyPart("The most telling encodings, at equal spans.", DISTINCTIVE_ENCODINGS, seeds=(0, 1, 2)),
-        "own": StudyPart(
-            "Each encoding with the span of its own paper or code.",
-            (*(name for name in DISTINCTIVE_ENCODINGS if name not in ("none", "learned-ape")), "uniform-code"),
-            seeds=(0, 1, 2),
-            settings={"span": None},
-        ),
-        "perturbed": StudyPart(
-            "Positions that are moved at random in training.",
-            ("learned-ape", "axial", "liere-8", "comrope-ld-8"),
-            seeds=(0, 1, 2),
-            settings={"perturb": 1.0},
-        ),
-        "half": _make_reduced_part("Half of the data.", 2),
-        "fifth": _make_reduced_part("A fifth of the data.", 5),
-    },
-)
-
 _PHOTOGRAPHS: dict[str, Any] = {
     "data": "data/imagenette160", "size": (160, 160), "patch": 16, "batch": 256, "learning_rate": 1e-3,
     "strength": {"pad": 20},
 }  # fmt: skip
-"""The rate by the root of the batch, and images moved by as much of their side as those of CIFAR-100."""
+"""The learning rate scales with the square root of the batch size, padding with the side of the images."""
 
 PHOTOGRAPH_ENCODINGS = ("learned-ape", "axial", "mixed", "spherical", "spherical-symmetric", "comrope-ld-8")
-
-IMAGENETTE_STUDY = Study(
-    name="equivariance-imagenette",
-    question="Is it the same with larger images?",
-    base=replace(EQUIVARIANCE_BASE, **_PHOTOGRAPHS),
-    encodings=EQUIVARIANCE_ENCODINGS,
-    parts={
-        "imagenette": StudyPart("Ten classes of photographs at 160 pixels.", PHOTOGRAPH_ENCODINGS, seeds=(0, 1, 2)),
-        "imagenette-again": StudyPart(
-            "The same, for claims that were put before these seeds were run.", PHOTOGRAPH_ENCODINGS, seeds=(3, 4, 5)
-        ),
-    },
-)
 
 ARTICLE_SOURCE, GEIJN_SOURCE, COMROPE_SOURCE, HEO_SOURCE = (
     "a popular summary",
@@ -149,96 +116,81 @@ ARTICLE_SOURCE, GEIJN_SOURCE, COMROPE_SOURCE, HEO_SOURCE = (
 OUR_READING_SOURCE, FIRST_SEEDS_SOURCE, POST_HOC_SOURCE = (
     f"our reading of {GEIJN_SOURCE}",
     "our first three seeds",
-    "ours, put after the runs",
+    "ours, post hoc",
 )
-ACCURACY_LABEL = "test accuracy, points"
+SIZE_48_LABEL = "validation accuracy at 48 px, better of extrapolate and rescale, points"
+FREQUENCY_LABEL = "radians across the image"
 
 
-def get_test_accuracy(line: ResultLine) -> float:
-    """On the test set, in points."""
-    return 100 * line["test_accuracy"]
+def make_size_accuracy(side: int, mode: str | None = None) -> ClaimValue:
+    """The validation accuracy on inputs of this side in a mode, or in the better of those of all encodings, in points."""
+    modes = RESOLUTION_MODES if mode is None else (mode,)
 
-
-def make_size_accuracy(side: int) -> ClaimValue:
-    """The accuracy on validation images of so many pixels a side, with patches placed as suits the encoding best.
-
-    Rules of context extension, which few encodings take, do not count.
-    """
-
-    def value(line: ResultLine) -> float | None:
+    def measure(record: RunRecord) -> float | None:
         found = [
             row["accuracy"]
-            for row in _get_probe_rows(line, "resolution")
-            if row["size"] == [side, side] and row["mode"] in RESOLUTION_MODES
+            for row in record.probes.get("resolution", [])
+            if row["mode"] in modes and set(row.get("size", ())) == {side} and "accuracy" in row
         ]
         return 100 * max(found) if found else None
 
-    return value
+    return measure
 
 
 def make_offset_loss(rho: float) -> ClaimValue:
-    """Points that are lost when all positions move at random by so many patches."""
+    """The accuracy lost when all positions are shifted by one Gaussian vector of `rho` patches, in points."""
 
-    def value(line: ResultLine) -> float | None:
-        found = {row["rho"]: row["accuracy"] for row in _get_probe_rows(line, "offset")}
+    def measure(record: RunRecord) -> float | None:
+        found = {row["rho"]: row["accuracy"] for row in record.probes.get("offset", [])}
         return 100 * (found[0.0] - found[rho]) if rho in found else None
 
-    return value
+    return measure
 
 
-def measure_frequency_drop(line: ResultLine) -> float | None:
-    """How much faster the first layers turn than the last after training, if anything of it is learned."""
-    rows = _get_probe_rows(line, "frequencies")
-    return compute_frequency_drop(rows) if rows and line["encoding_parameters"] else None
+def measure_frequency_drop(record: RunRecord) -> float | None:
+    """`compute_frequency_drop` after training; None for encodings without parameters."""
+    rows = record.probes.get("frequencies")
+    return compute_frequency_drop(rows) if rows and (record.result or {}).get("encoding_parameters") else None
 
 
 def compute_frequency_drop(rows: Sequence[Mapping[str, Any]]) -> float:
-    """By how many radians across the image the middle frequency of the first third of layers exceeds that of the last."""
-    middle, third = [_compute_median(row["radians"]) for row in rows], max(1, len(rows) // 3)
-    return math.fsum(middle[:third]) / third - math.fsum(middle[-third:]) / third
-
-
-def _get_probe_rows(line: ResultLine, probe: str) -> list[dict[str, Any]]:
-    return line["probes"].get(probe, [])
-
-
-def _compute_median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
-def _claim_better(text: str, source: str, one: ClaimSide, other: ClaimSide, by: float = 0.0) -> StudyClaim:
-    return StudyClaim(text, source, one, other, get_test_accuracy, ACCURACY_LABEL, by)
-
-
-def _claim_equal(text: str, source: str, one: ClaimSide, other: ClaimSide) -> StudyClaim:
-    return StudyClaim(text, source, one, other, get_test_accuracy, ACCURACY_LABEL, None)
+    """The median frequency in the first third of layers minus that in the last third, in radians across the image."""
+    medians, third = [statistics.median(row["radians"]) for row in rows], max(1, len(rows) // 3)
+    return math.fsum(medians[:third]) / third - math.fsum(medians[-third:]) / third
 
 
 EQUIVARIANCE_CLAIMS = (
-    _claim_better("Rotation beats a learned absolute table.", ARTICLE_SOURCE, ClaimSide("axial"), ClaimSide("learned-ape")),
-    _claim_better(
+    claim_larger_accuracy(
+        "Rotation beats a learned absolute table.", ARTICLE_SOURCE, ClaimSide("axial"), ClaimSide("learned-ape")
+    ),
+    claim_larger_accuracy(
         "It does so by 8 points on CIFAR-100.", GEIJN_SOURCE, ClaimSide("axial"), ClaimSide("learned-ape"), by=7.0
     ),
-    _claim_better(
+    claim_larger_accuracy(
         "Mixed beats axial, since it sees oblique directions.", HEO_SOURCE, ClaimSide("mixed"), ClaimSide("axial")
     ),
-    _claim_equal("Spherical RoPE, fixed, is as good as mixed.", ARTICLE_SOURCE, ClaimSide("spherical"), ClaimSide("mixed")),
-    _claim_equal("Learned, it is as good as mixed.", GEIJN_SOURCE, ClaimSide("learned-spherical"), ClaimSide("mixed")),
-    _claim_equal(
-        "What is relative along no axis is as good as mixed.",
+    claim_equal_accuracy(
+        "Spherical RoPE, fixed, is as good as mixed.", ARTICLE_SOURCE, ClaimSide("spherical"), ClaimSide("mixed")
+    ),
+    claim_equal_accuracy(
+        "Spherical RoPE, learned, is as good as mixed.", GEIJN_SOURCE, ClaimSide("learned-spherical"), ClaimSide("mixed")
+    ),
+    claim_equal_accuracy(
+        "RoPE that is relative along no axis is as good as mixed.",
         OUR_READING_SOURCE,
         ClaimSide("spherical-symmetric"),
         ClaimSide("mixed"),
     ),
-    _claim_better(
+    claim_larger_accuracy(
         "With a fifth of the data spherical beats axial.",
         GEIJN_SOURCE,
         ClaimSide("spherical", "fifth"),
         ClaimSide("axial", "fifth"),
     ),
-    _claim_better("Uniform RoPE is weak: frequencies must differ.", GEIJN_SOURCE, ClaimSide("axial"), ClaimSide("uniform")),
-    _claim_better(
+    claim_larger_accuracy(
+        "Uniform RoPE is weak: frequencies must differ.", GEIJN_SOURCE, ClaimSide("axial"), ClaimSide("uniform")
+    ),
+    claim_larger_accuracy(
         "Uniform RoPE is weak with the span of its code, too.",
         POST_HOC_SOURCE,
         ClaimSide("axial"),
@@ -250,44 +202,44 @@ EQUIVARIANCE_CLAIMS = (
         ClaimSide("mixed"),
         None,
         measure_frequency_drop,
-        "radians across the image",
+        FREQUENCY_LABEL,
     ),
     StudyClaim(
-        "The same: learned spherical.",
+        "Deeper layers learn lower frequencies: learned spherical.",
         GEIJN_SOURCE,
         ClaimSide("learned-spherical"),
         None,
         measure_frequency_drop,
-        "radians across the image",
+        FREQUENCY_LABEL,
     ),
     StudyClaim(
-        "When all positions move, LieRE loses more than ComRoPE.",
+        "When all positions are shifted, LieRE loses more than ComRoPE.",
         COMROPE_SOURCE,
         ClaimSide("liere-8"),
         ClaimSide("comrope-ld-8"),
         make_offset_loss(4.0),
-        "points lost when positions move by 4 patches",
+        "accuracy lost when all positions are shifted by 4 patches, points",
     ),
-    _claim_better(
+    claim_larger_accuracy(
         "ComRoPE gains by positions that are moved in training.",
         COMROPE_SOURCE,
         ClaimSide("comrope-ld-8", "perturbed"),
         ClaimSide("comrope-ld-8"),
     ),
-    _claim_better(
+    claim_larger_accuracy(
         "ComRoPE gains by larger blocks.",
         COMROPE_SOURCE,
         ClaimSide("comrope-ld-8", "screening"),
         ClaimSide("comrope-ld-2", "screening"),
     ),
-    _claim_better("ComRoPE beats LieRE.", COMROPE_SOURCE, ClaimSide("comrope-ld-8"), ClaimSide("liere-8")),
+    claim_larger_accuracy("ComRoPE beats LieRE.", COMROPE_SOURCE, ClaimSide("comrope-ld-8"), ClaimSide("liere-8")),
     StudyClaim(
-        "Rotation beats a table on images half as wide again.",
+        "Rotation beats a learned absolute table on images 1.5 times as large.",
         ARTICLE_SOURCE,
         ClaimSide("axial"),
         ClaimSide("learned-ape"),
         make_size_accuracy(48),
-        "validation accuracy at 48 px, the better way of placing, points",
+        SIZE_48_LABEL,
     ),
     StudyClaim(
         "On larger images spherical is better than axial.",
@@ -295,7 +247,7 @@ EQUIVARIANCE_CLAIMS = (
         ClaimSide("spherical"),
         ClaimSide("axial"),
         make_size_accuracy(48),
-        "validation accuracy at 48 px, the better way of placing, points",
+        SIZE_48_LABEL,
     ),
 )
 
@@ -305,22 +257,65 @@ def _repeated_side(name: str) -> ClaimSide:
 
 
 PHOTOGRAPH_CLAIMS = (
-    _claim_better(
+    claim_larger_accuracy(
         "Rotation beats a learned absolute table.", ARTICLE_SOURCE, _repeated_side("axial"), _repeated_side("learned-ape")
     ),
-    _claim_better(
+    claim_larger_accuracy(
         "Mixed beats axial, since it sees oblique directions.", HEO_SOURCE, _repeated_side("mixed"), _repeated_side("axial")
     ),
-    _claim_better("Axial beats spherical.", FIRST_SEEDS_SOURCE, _repeated_side("axial"), _repeated_side("spherical")),
-    _claim_equal(
+    claim_larger_accuracy(
+        "Axial beats spherical.", FIRST_SEEDS_SOURCE, _repeated_side("axial"), _repeated_side("spherical")
+    ),
+    claim_equal_accuracy(
         "Spherical RoPE, fixed, is as good as mixed.", ARTICLE_SOURCE, _repeated_side("spherical"), _repeated_side("mixed")
     ),
-    _claim_equal(
-        "What is relative along no axis is as good as mixed.",
+    claim_equal_accuracy(
+        "RoPE that is relative along no axis is as good as mixed.",
         OUR_READING_SOURCE,
         _repeated_side("spherical-symmetric"),
         _repeated_side("mixed"),
     ),
-    _claim_better("ComRoPE beats axial.", COMROPE_SOURCE, _repeated_side("comrope-ld-8"), _repeated_side("axial")),
+    claim_larger_accuracy("ComRoPE beats axial.", COMROPE_SOURCE, _repeated_side("comrope-ld-8"), _repeated_side("axial")),
 )
-"""Of photographs: put when three seeds of five encodings had been seen, to be judged by three others."""
+"""Stated when three seeds of five encodings had finished, and tested on three other seeds."""
+
+EQUIVARIANCE_STUDY = Study(
+    name="equivariance",
+    question="Does RoPE need to be equivariant for vision?",
+    base=EQUIVARIANCE_BASE,
+    encodings=EQUIVARIANCE_ENCODINGS,
+    parts={
+        **{f"recipe-{name}": _make_tuning_part(name) for name in TUNED_RECIPES},
+        "screening": StudyPart("Every encoding with one seed, for 50 epochs.", SCREENED_ENCODINGS, settings={"epochs": 50}),
+        "main": StudyPart("The most distinctive encodings, at equal spans.", DISTINCTIVE_ENCODINGS, seeds=(0, 1, 2)),
+        "own": StudyPart(
+            "Each encoding with the span of its own paper or code.",
+            (*(name for name in DISTINCTIVE_ENCODINGS if name not in ("none", "learned-ape")), "uniform-code"),
+            seeds=(0, 1, 2),
+            settings={"span": None},
+        ),
+        "perturbed": StudyPart(
+            "Positions perturbed at random in training.",
+            ("learned-ape", "axial", "liere-8", "comrope-ld-8"),
+            seeds=(0, 1, 2),
+            settings={"perturb": 1.0},
+        ),
+        "half": _make_reduced_part("Half of the data.", 2),
+        "fifth": _make_reduced_part("A fifth of the data.", 5),
+    },
+    claims=EQUIVARIANCE_CLAIMS,
+)
+
+IMAGENETTE_STUDY = Study(
+    name="equivariance-imagenette",
+    question="Is it the same with larger images?",
+    base=replace(EQUIVARIANCE_BASE, **_PHOTOGRAPHS),
+    encodings=EQUIVARIANCE_ENCODINGS,
+    parts={
+        "imagenette": StudyPart("Ten classes of photographs at 160 pixels.", PHOTOGRAPH_ENCODINGS, seeds=(0, 1, 2)),
+        "imagenette-again": StudyPart(
+            "The same, for claims stated before these seeds were run.", PHOTOGRAPH_ENCODINGS, seeds=(3, 4, 5)
+        ),
+    },
+    claims=PHOTOGRAPH_CLAIMS,
+)

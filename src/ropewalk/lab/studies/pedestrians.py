@@ -1,10 +1,11 @@
-"""Does an encoding help to find things, and to find them sooner? Penn-Fudan: pedestrians in 170 street scenes.
+"""Does an encoding help detection, and does detection converge sooner with it? Penn-Fudan: pedestrians in 170 street
+scenes.
 
-A ViT of each encoding learns classes on Imagenette, at 160 pixels, with three seeds (`backbones`): most of these runs are
-those of the study of equivariance on photographs, and are not made twice where that was run. A detector goes on from each at
-320 pixels: boxes and masks of pedestrians, of which a hundred images are trained on (`masks`). Precision is measured often,
-so that it can be said after how many steps a level was reached: an article has detection converge 29 % sooner with the
-encoding that it praises. Forty test images decide little.
+Part `backbones` trains a ViT with each encoding to classify Imagenette at 160 pixels, with three seeds. Most of these
+runs are those of the study of equivariance on photographs, and are not repeated. Part `masks` initializes a detector
+from each at 320 pixels: boxes and masks of pedestrians, with a hundred images in training. Average precision is measured
+often, which gives the number of steps to a level of precision: a popular article reports that detection converges 29 %
+sooner with one encoding. Forty test images have little statistical power.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ PEDESTRIANS_STUDY = Study(
             "Ten classes of photographs.", PEDESTRIAN_NAMES, seeds=PEDESTRIAN_SEEDS, settings=_CLASSES, probed=False
         ),
         "masks": StudyPart(
-            "Boxes and masks of pedestrians, from these.",
+            "Boxes and masks of pedestrians, initialized from these.",
             PEDESTRIAN_NAMES,
             seeds=PEDESTRIAN_SEEDS,
             settings={"task": "masks", "every": 3},

@@ -1,9 +1,8 @@
-"""Runs of one part of a study that begin with the weights of another part's: each with those of its own encoding.
+"""Run a study: part after part, each run trained, probed and recorded before the next begins.
 
-A study is run: part after part, run after run, each trained, probed and written down before the next begins.
-
-A run that has its line is not made again, wherever it was trained: with the lines of its parts, a study goes on elsewhere.
-Processes that are started with the same command share its runs: what one of them is at, others pass over.
+A run that has a record in the part's file is not made again, wherever it was trained, so that a study can be resumed on
+another machine from its records alone. Processes started with the same command share the runs: each skips those that
+another one is working on.
 """
 
 import contextlib
@@ -15,86 +14,52 @@ from typing import Any
 from rich.console import Console
 
 from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
-from ropewalk.lab.errors import CommandError, RunBusyError, translate_value_errors
+from ropewalk.lab.encoding_weights import load_run_encoding
+from ropewalk.lab.errors import CommandError, DamagedFileError, RunBusyError, translate_value_errors
 from ropewalk.lab.metrics import select_metric
-from ropewalk.lab.probes import IMAGE_PROBES
+from ropewalk.lab.probes import list_probe_names
 from ropewalk.lab.probes.probe_runs import probe_all_runs
+from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
+from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
+from ropewalk.lab.results_table import format_text_table
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.statistics import estimate_means
-from ropewalk.lab.studies.lines import (
-    build_result_line,
-    drop_unset_settings,
-    get_line_settings,
-    load_result_lines,
-    write_result_lines,
-)
 from ropewalk.lab.studies.study import Study
 
-
-def group_by_start(
-    study: Study, part: str, names: Sequence[str], seed: int, given: Mapping[str, Any], runs: Path
-) -> list[tuple[list[str], Config]]:
-    """Encodings whose runs share all other settings, with these: all of them, or each alone if each begins elsewhere."""
-    config = study.config(part, given)
-    if study.parts[part].after is None:
-        return [(list(names), config)]
-    return [([name], replace(config, start=str(find_start_run(study, part, name, seed, given, runs)))) for name in names]
-
-
-def find_start_run(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any], runs: Path) -> Path:
-    """The folder of the run that one begins with: of the same seed, or of the first where the other part has it not."""
-    wanted, after = get_start_config(study, part, name, seed, given), study.parts[part].after
-    for path in sorted(runs.glob(f"{wanted.encoding}-seed{wanted.seed}-*/result.json")):
-        if _same_settings(RunFolder.at(path.parent).config, wanted):
-            return path.parent
-    wanting = f"{runs} has none that is done with the settings that are given for both"
-    how = f"--part {after} makes them, with an --out that has no lines of them"
-    raise CommandError(f"{part} begins with runs of {after}, and of {name}, seed {wanted.seed}, {wanting}: {how}")
-
-
-def get_start_config(study: Study, part: str, name: str, seed: int, given: Mapping[str, Any]) -> Config:
-    """The settings of the run that one begins with."""
-    after = study.parts[part].after
-    assert after is not None
-    seeds = study.parts[after].seeds
-    return study.of(after, name, seed if seed in seeds else seeds[0], given)
-
-
-def _same_settings(one: Config, other: Config) -> bool:
-    """Whether settings are the same, wherever their data lie."""
-    named = (one.options == other.options, one.epochs == other.epochs)
-    return all(named) and get_line_settings(one) == get_line_settings(other)
+LOCATION_FIELDS = ("data", "start", *UNHASHED_FIELDS)
+"""Settings that may differ between machines. Records of earlier versions lack some of them."""
+FIRST_SEED_PROBES = ("waves",)
+"""Probes that are recorded for seed 0 alone: large, and drawn in a figure of one seed."""
 
 
 @dataclass(frozen=True)
 class PartRequest:
-    """The runs of a part that are asked for: encodings by name, seeds, settings, and the file for their lines."""
+    """The runs of a part that are requested, their settings, and the file of their records."""
 
     study: Study
     part: str
     names: Sequence[str]
     seeds: Sequence[int]
-    given: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     config: Config
     path: Path
 
-    def left(self, seed: int) -> list[str]:
-        """Encodings that have no line with this seed."""
-        there = load_part_scores(self.path, self.config)
-        return [name for name in self.names if (name, seed) not in there]
+    def list_missing(self, seed: int) -> list[str]:
+        """Encodings without a record of this seed."""
+        recorded = {(record.name, record.config.seed) for record in load_part_records(self.path, self.config)}
+        return [name for name in self.names if (name, seed) not in recorded]
 
-    def complete(self) -> bool:
-        """Whether all have a line."""
-        return not any(self.left(seed) for seed in self.seeds)
+    def is_complete(self) -> bool:
+        """Whether all runs have a record."""
+        return not any(self.list_missing(seed) for seed in self.seeds)
 
 
 def select_part_runs(
     study: Study, part: str, out: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (), given: Mapping[str, Any]
 ) -> PartRequest | None:
-    """What is asked for of a part; None if it has none of it."""
-    names, numbers = study.members(part, only, seeds)
+    """Select runs of a part by encoding and seed; None if the part has none of these encodings."""
+    names, numbers = study.select_members(part, only, seeds)
     if not names:
         return None
     with translate_value_errors():
@@ -102,55 +67,95 @@ def select_part_runs(
     return PartRequest(study, part, names, numbers, given, config, out / f"{part}.jsonl")
 
 
-def run_study_part(wanted: PartRequest, runs: Path, console: Console) -> None:
-    """Train, probe and write down what has no line."""
-    study, part, path, config = wanted.study, wanted.part, wanted.path, wanted.config
-    probes = list(IMAGE_PROBES) if study.parts[part].probed else []
+def run_study_part(request: PartRequest, runs: Path, console: Console) -> None:
+    """Train, probe and record the runs that have no record."""
+    study = request.study
 
-    def keep(run: RunFolder) -> None:
-        with contextlib.suppress(RunBusyError):  # another process is at it
-            run.claim()
+    def record_once(run: RunFolder) -> None:
+        with contextlib.suppress(RunBusyError):  # another process is working on it
+            run.lock_folder()
             try:
-                note(run)
+                _probe_and_record(request, run, console)
             finally:
                 run.release()
 
-    def note(run: RunFolder) -> None:
-        if (study.named(run.config), run.config.seed) in load_part_scores(path, config):
-            return
-        probed = probe_all_runs([run] if probes else [], probes, Console(quiet=True))  # a bar is shown already
+    for seed in request.seeds:
+        for names, config in _group_by_origin(request, request.list_missing(seed), seed, runs):
+            specs = [study.encodings[name] for name in names]
+            compare_encodings(specs, config, runs, seeds=[seed], baseline=specs[0], console=console, after=record_once)
+
+
+def _group_by_origin(request: PartRequest, names: list[str], seed: int, runs: Path) -> list[tuple[list[str], Config]]:
+    """Encodings that share their settings: all of them, or each alone if each is initialized from another run."""
+    if request.study.parts[request.part].after is None or not names:
+        return [(names, request.config)] if names else []
+    return [([name], replace(request.config, start=str(_find_origin(request, name, seed, runs)))) for name in names]
+
+
+def _find_origin(request: PartRequest, name: str, seed: int, runs: Path) -> Path:
+    """The directory of the finished run from which one is initialized."""
+    wanted = request.study.origin_config(request.part, name, seed, request.overrides)
+    for path in sorted(runs.glob(f"{wanted.encoding}-seed{wanted.seed}-*/result.json")):
+        if have_equal_settings(RunFolder.at(path.parent).config, wanted):
+            return path.parent
+    part, after = request.part, request.study.parts[request.part].after
+    raise CommandError(
+        f"{part} is initialized from runs of {after}, but {runs} has no finished run of {name}, seed {wanted.seed}, with "
+        f"these settings: --part {after} makes it, with an --out that has no record of it"
+    )
+
+
+def _probe_and_record(request: PartRequest, run: RunFolder, console: Console) -> None:
+    if request.study.find_name(run.config) not in request.list_missing(run.config.seed):
+        return
+    if request.study.parts[request.part].probed:
+        probed = probe_all_runs([run], list_probe_names(run), Console(quiet=True))  # training shows a bar already
         if probed.errors:
-            console.print(f"{run.path.name} could not be probed, and has no line: {collapse_whitespace(probed.errors[0])}")
-        else:
-            write_result_lines(path, [build_result_line(study, part, run)])
-
-    for seed in wanted.seeds:
-        left = wanted.left(seed)
-        for some, own in group_by_start(study, part, left, seed, wanted.given, runs) if left else ():
-            said = [study.encodings[name] for name in some]
-            compare_encodings(said, own, runs, seeds=[seed], baseline=said[0], console=console, after=keep)
+            reason = collapse_whitespace(probed.errors[0])
+            console.print(f"{run.path.name} could not be probed, and has no record: {reason}")
+            return
+    write_records(request.path, [make_study_record(request.study, request.part, run)])
 
 
-def load_part_scores(path: Path, config: Config) -> dict[tuple[str, int], float]:
-    """What runs of a part that have a line, of these settings, came to on the test set, by name and seed."""
-    said, key = get_line_settings(config), f"test_{select_metric(config.document()).key}"
-    lines = load_result_lines(path) if path.exists() else []
-    alike = [each for each in lines if each["epochs"] == config.epochs and drop_unset_settings(each["settings"]) == said]
-    return {(each["name"], each["seed"]): each[key] for each in alike}
+def make_study_record(study: Study, part: str, run: RunFolder) -> RunRecord:
+    """The record of a finished run of a study. Raises DamagedFileError if one of its files cannot be read."""
+    record = load_run(run.path)
+    if record.problems:
+        raise DamagedFileError(record.problems[0])
+    if record.result is None:
+        raise ValueError(f"a record of a study needs a finished run, but {run.path} has no result.json")
+    left_out = FIRST_SEED_PROBES if run.config.seed else ()
+    return replace(
+        record,
+        study=study.name,
+        part=part,
+        name=study.find_name(run.config),
+        encoding=record.encoding or load_run_encoding(str(run.path))[0].config(),  # earlier versions did not store it
+        probes={name: rows for name, rows in record.probes.items() if name not in left_out},
+    )
 
 
-def format_part_table(path: Path, config: Config) -> list[str]:
-    """What the runs of a part came to, the best first, in a line each."""
-    found: dict[str, list[float]] = {}
-    for (name, _), value in load_part_scores(path, config).items():
-        found.setdefault(name, []).append(select_metric(config.document()).scale * value)
-    level, wide = estimate_means(found), max(map(len, found), default=0)
-    ordered = sorted(level, key=lambda name: -level[name].mean)
+def have_equal_settings(one: Config, other: Config, *, but: Sequence[str] = ()) -> bool:
+    """Whether two runs have equal settings, wherever their files are."""
+    left_out = {*LOCATION_FIELDS, *but}
+    return all(value == getattr(other, name) for name, value in vars(one).items() if name not in left_out)
+
+
+def load_part_records(path: Path, config: Config) -> list[RunRecord]:
+    """Recorded runs of a part that have these settings and a result."""
     return [
-        f"{name:{wide}}  {len(found[name])}  {level[name].mean:.2f}" + _format_half_width(level[name].half)
-        for name in ordered
+        record
+        for record in (load_records(path) if path.exists() else [])
+        if record.name is not None
+        and record.score is not None
+        and have_equal_settings(record.config, config, but=("encoding", "options", "seed"))
     ]
 
 
-def _format_half_width(half: float | None) -> str:
-    return "" if half is None else f" ± {half:.2f}"
+def format_part_table(path: Path, config: Config) -> list[str]:
+    """The table of results of a part, the best encoding first."""
+    runs: dict[str, dict[int, RunRecord]] = {}
+    for record in load_part_records(path, config):
+        runs.setdefault(str(record.name), {})[record.config.seed] = record
+    rows = build_table_rows(runs, select_metric(config.document()))
+    return format_text_table(sort_table_rows(rows))

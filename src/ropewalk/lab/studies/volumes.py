@@ -1,14 +1,17 @@
 """Which encodings carry over to three axes, and to finer grids? ModelNet10: furniture as occupancy grids.
 
-`half` trains at 15³, 125 tokens, and probes ask for other grids up to twice as fine: 30³ is what the file has, with patches
-that were never seen so close, and 1,000 tokens. `whole` trains there. All encodings have the same weights at the start, the
-same data in the same order, and the same span: fastest channels turn by as much across the volume.
+Part `half` trains at 15³ voxels, 125 tokens, and probes test other grids up to twice as fine: 30³ is the resolution of
+the file, with finer patches than in training, and 1,000 tokens. Part `whole` trains at 30³. All encodings have the same
+initial weights, the same data in the same order, and the same span: their fastest channels rotate by the same angle
+across the volume.
 
-Of M-RoPE's pairs, time has the fastest and columns the slowest, as in its paper; `mrope-alternating` deals them out in turn.
+Of M-RoPE's channel pairs, time has the fastest and columns the slowest, as in its paper; `mrope-alternating` interleaves
+them.
 
-The file has repeats: of 3,991 volumes to train on, 191 are others byte for byte, and 72 of 908 that are tested on are among
-them, 65 with the same label. Of 398 that validate, and that probes ask about, 23, 35 and 27 are trained on with the seeds 0,
-1 and 2. All encodings meet the same ones: accuracies are too high by what they were seen, and compare as they are.
+The dataset has duplicates: of 3,991 training volumes, 191 are copies of others byte for byte, and 72 of 908 test volumes
+are copies of training volumes, 65 with the same label. Of the 398 validation volumes, which probes use, 23, 35 and 27
+are in the training set with the seeds 0, 1 and 2. This is the same for all encodings: accuracies are too high, and
+differences comparable.
 """
 
 from typing import Any
@@ -33,8 +36,8 @@ VOLUMES_STUDY = Study(
     base=_HALF,
     encodings={**VOLUME_MAIN_ENCODINGS, **VOLUME_EXTRA_ENCODINGS},
     parts={
-        "half": StudyPart("Trained at 15³, asked at other sizes up to 30³.", tuple(VOLUME_MAIN_ENCODINGS), seeds=(0, 1, 2)),
+        "half": StudyPart("Trained at 15³, tested at sizes up to 30³.", tuple(VOLUME_MAIN_ENCODINGS), seeds=(0, 1, 2)),
         "whole": StudyPart("Trained at 30³.", tuple(VOLUME_MAIN_ENCODINGS), settings=_WHOLE),
-        "also": StudyPart("Other encodings, once each, at 15³.", tuple(VOLUME_EXTRA_ENCODINGS)),
+        "also": StudyPart("Other encodings with one seed, at 15³.", tuple(VOLUME_EXTRA_ENCODINGS)),
     },
 )

@@ -1,7 +1,9 @@
-"""Settings that a dense task needs, and that it has no use for."""
+"""What a task is: the protocol that training, checks and probes rely on, and what several tasks share."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -9,40 +11,18 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ropewalk.lab.config import Config
+from ropewalk.encoding import Encoding
+from ropewalk.lab.config import Config, check_unused_settings
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import find_task
 
 if TYPE_CHECKING:
     from ropewalk.lab.init_from import TrainableModel
 
-
-_DEFAULT_CONFIG = Config()
-_DETECTION_UNUSED = (
-    "model",
-    "loss",
-    "smoothing",
-    "strength",
-    "mixup",
-    "cutmix",
-    "perturb",
-    "shift",
-    "rescale",
-    "per_sample",
-)
-UNUSED_FIELDS = {"detect": _DETECTION_UNUSED, "masks": _DETECTION_UNUSED, "segment": ("model", "loss", "mixup", "cutmix")}
-"""Settings of classes that a task has no use for."""
-
-
-def check_dense_config(config: Config, ways: Sequence[str]) -> None:
-    """Refuse data that are no folder, and settings that would do nothing: those of classes that differ from their defaults,
-    and augmentation that is not among the ways that there are."""
-    if not Path(config.data).expanduser().is_dir():
-        wanted = "a folder of images and what is in them, as the recipes penn-fudan and penn-fudan-maps take"
-        raise ValueError(f"the task {config.task} needs data in {wanted}, got {config.data!r}")
-    for name in UNUSED_FIELDS[str(config.task)]:
-        if (value := getattr(config, name)) != (default := getattr(_DEFAULT_CONFIG, name)):
-            raise ValueError(f"{name} is of classes: for {config.task} it must be {default!r}, got {value!r}")
-    if unknown := [name for name in config.augment if name not in ways]:
-        raise ValueError(f"augment takes {', '.join(ways)} for {config.task}, got {', '.join(unknown)}")
+CHECKED_SAMPLES = 2
+"""Samples in a trial: two, since mixup mixes pairs."""
+Trial = Callable[[Config], None]
+"""Builds the model of a config with one layer and runs it on blank samples; it raises what training would raise."""
 
 
 class ChannelStatistics(Protocol):
@@ -56,7 +36,7 @@ class ChannelStatistics(Protocol):
 
 
 def normalize_images(images: Tensor, data: ChannelStatistics) -> Tensor:
-    """Images in [0, 1], (B C *size), with the mean 0 and deviation 1 of the training set in each channel that varies."""
+    """Normalize images in [0, 1], (B C *size), by the mean and standard deviation of each channel of the training set."""
     shape = (1, -1, *[1] * (images.ndim - 2))
     spread = tuple(value or 1.0 for value in data.std)
     mean, std = (_copy_to_device(values, images.device).view(shape) for values in (data.mean, spread))
@@ -65,7 +45,7 @@ def normalize_images(images: Tensor, data: ChannelStatistics) -> Tensor:
 
 @functools.cache
 def _copy_to_device(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers on a device; sending them there in every step would make it wait."""
+    """Copy once: a copy in every step would synchronize with the device."""
     return torch.tensor(values, device=device)
 
 
@@ -74,21 +54,35 @@ class Task(Protocol):
 
     steps: int
 
+    def __init__(self, config: Config, device: torch.device | str) -> None: ...
+
     @property
     def model(self) -> "TrainableModel":
-        """With its first weights, on the device."""
+        """The model on the device, at first with random weights."""
 
     def batches(self, epoch: int, rank: int, world: int, *, first: int = 0) -> Iterator[Any]:
         """One process's share of each batch of an epoch, from batch `first` on."""
 
     def loss(self, model: nn.Module, batch: Any, *, epoch: int, step: int, rank: int) -> Tensor:
-        """Of a share of a batch, that of process `rank`; `model` is `self.model`, perhaps wrapped."""
+        """The loss of process `rank`'s share of a batch; `model` is `self.model`, perhaps wrapped."""
 
     def facts(self) -> dict[str, Any]:
-        """What tells its data from others, as plain JSON values."""
+        """What identifies the data, as plain JSON values."""
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
-        """How well a model does on a part of the data, in all processes together."""
+        """Scores of a model on a part of the data, over all processes."""
+
+    @classmethod
+    def open_trial(cls, config: Config, processes: int) -> Trial:
+        """Check settings and data before training; the result checks each encoding with a forward pass."""
+
+    @classmethod
+    def build_from_facts(cls, config: Config, facts: Mapping[str, Any]) -> "TrainableModel":
+        """The model of a run with these facts about its data, at its random initialization."""
+
+    @classmethod
+    def open_trained(cls, run: RunFolder, device: torch.device) -> "TrainedRun":
+        """A finished run with its model and what probes need of its data."""
 
 
 @runtime_checkable
@@ -106,7 +100,64 @@ class PerImageTask(Protocol):
 
 @runtime_checkable
 class PicturedTask(Protocol):
-    """A task of which a picture is kept beside the result."""
+    """A task that saves a picture of predictions beside the result."""
 
     def picture(self, model: nn.Module) -> bytes:
-        """What a model makes of a few test images."""
+        """The predictions of a model for a few test images, as a PNG file."""
+
+
+def load_trained_weights(task: type[Task], run: RunFolder) -> Any:
+    """Build the model of a finished run and load its weights: their moving average, if there is one."""
+    weights, facts = run.load_weights()
+    with torch.random.fork_rng(devices=[]):  # the random weights are overwritten
+        model = task.build_from_facts(run.config, facts["data"])
+    model.load_state_dict(weights)
+    return model.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class TrainedRun(ABC):
+    """A finished run, opened for measurements: its directory, and its model in evaluation mode on a device."""
+
+    run: RunFolder
+    model: Any
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run."""
+        return self.run.config
+
+    @property
+    def encoding(self) -> Encoding:
+        """The trained encoding."""
+        found: Encoding = self.model.encoding
+        return found
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the model is."""
+
+    @property
+    @abstractmethod
+    def model_facts(self) -> Mapping[str, Any]:
+        """What `Task.build_from_facts` needs to build such a model."""
+
+    @abstractmethod
+    def make_blank_inputs(self, count: int) -> Tensor:
+        """A batch of the size of training."""
+
+    def select_timed_part(self, model: nn.Module) -> nn.Module:
+        """The part of a model whose throughput is measured, if it is not the whole."""
+        return model
+
+
+def check_dense_config(config: Config, operations: Sequence[str]) -> None:
+    """Refuse data that are not a folder, settings that have no effect, and unknown augmentation operations."""
+    task = find_task(config).name
+    if not Path(config.data).expanduser().is_dir():
+        wanted = "a folder of images and annotations, as the recipes penn-fudan and penn-fudan-maps take"
+        raise ValueError(f"the task {task} needs data in {wanted}, got {config.data!r}")
+    check_unused_settings(config)
+    if unknown := [name for name in config.augment if name not in operations]:
+        raise ValueError(f"augment takes {', '.join(operations)} for the task {task}, got {', '.join(unknown)}")

@@ -1,11 +1,8 @@
-"""Accuracy and loss of a model on a part of the data.
-
-Images with classes.
-"""
+"""The task classify: the class of an image, a volume or a clip."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,22 +10,19 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from ropewalk.lab.augment.pipeline import AugmentPipeline
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import Config, check_unused_settings
 from ropewalk.lab.data.base import CropRange, ImageBatch, ImageData
 from ropewalk.lab.data.image_folder import FolderData
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
 from ropewalk.lab.data.torchvision_sets import open_dataset
-from ropewalk.lab.model_building import build_model
-from ropewalk.lab.patch_size import compute_patch_grid
+from ropewalk.lab.init_from import TrainableModel
+from ropewalk.lab.model_building import build_model, check_axes, check_span
+from ropewalk.lab.patch_size import compute_patch_grid, format_patch, patch_divides_image
 from ropewalk.lab.position_augment import perturb_positions
-from ropewalk.lab.tasks.base import normalize_images
-
-
-class ClassificationScores(NamedTuple):
-    """The share of samples whose class is found, and the mean cross entropy."""
-
-    accuracy: float
-    loss: float
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, load_trained_weights, normalize_images
+from ropewalk.lab.tasks.trained_images import ClassificationScores, ImageRun
+from ropewalk.validation import describe_unknown
 
 
 @torch.no_grad()
@@ -57,18 +51,18 @@ def evaluate_classifier(
 
 
 def pad_batch(images: Tensor, count: int) -> Tensor:
-    """As many images, the last ones black: all batches have one shape, so that nothing is compiled for the last alone."""
+    """Append black images up to `count`: all batches have one shape, so that the last one is not compiled separately."""
     return F.pad(images, (*[0] * (2 * images.ndim - 1), count - len(images)))
 
 
 AUGMENT_STRENGTHS = tuple(
     each.name for each in fields(AugmentPipeline) if each.name not in ("operations", "seed", "size", "mixup", "cutmix")
 )
-"""Options of augmentation that a run may set."""
+"""Options of augmentation that `strength` may have."""
 
 
 class ClassificationTask:
-    """Finds the class of an image."""
+    """Predicts the class of an image."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
         self.config, self.index_seed = config, config.seed
@@ -89,18 +83,18 @@ class ClassificationTask:
         return self.data.batches("train", order[first:], epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
-        """What tells its data from others."""
+        """What identifies the data."""
         return self.data.facts()
 
     def loss(self, model: nn.Module, batch: ImageBatch, *, epoch: int, step: int, rank: int) -> Tensor:
-        """Of images that are augmented, at positions that may be moved."""
+        """The loss on augmented images, at positions that may be augmented too."""
         classes = len(self.data.classes)
         x, targets = self.augment(batch.images, batch.labels, batch.index, epoch=epoch, classes=classes)
         grid = compute_patch_grid(x.shape[2:], self.config.patch)
         share = slice(rank * len(x), (rank + 1) * len(x))
-        places = perturb_positions(self.config, self.model.encoding, grid, step=step, share=share)
-        places = None if places is None else places.to(x.device, non_blocking=True)
-        return classification_loss(model(normalize_images(x, self.data), places), targets, self.config)
+        positions = perturb_positions(self.config, self.model.encoding, grid, step=step, share=share)
+        positions = None if positions is None else positions.to(x.device, non_blocking=True)
+        return classification_loss(model(normalize_images(x, self.data), positions), targets, self.config)
 
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
         """Accuracy and loss."""
@@ -111,21 +105,62 @@ class ClassificationTask:
         scores, correct = evaluate_classifier(model, self.data, split, accelerator, batch=self.config.batch)
         return scores._asdict(), correct
 
+    @classmethod
+    def open_trial(cls, config: Config, processes: int) -> Trial:
+        """Check that patches fill the images and batches the data; trials are shown blank images with augmentation."""
+        check_unused_settings(config)
+        data = open_image_data(config)
+        size = config.size or data.size
+        check_image_counts(config, data, size, processes, pairs=True)
+        blank, index = torch.zeros(CHECKED_SAMPLES, data.channels, *size, dtype=torch.uint8), torch.arange(CHECKED_SAMPLES)
+        classes = len(data.classes)
+        images, _ = build_augment(config, data)(blank, torch.zeros_like(index), index, epoch=0, classes=classes)
+
+        def check_forward(each: Config) -> None:
+            check_axes(each, len(size))
+            model = build_model(replace(each, depth=1), size=size, channels=data.channels, classes=classes)
+            check_span(each, model.encoding)
+            grid, share = compute_patch_grid(size, each.patch), slice(CHECKED_SAMPLES)
+            model(images, perturb_positions(each, model.encoding, grid, step=0, share=share))
+
+        return check_forward
+
+    @classmethod
+    def build_from_facts(cls, config: Config, facts: Mapping[str, Any]) -> TrainableModel:
+        """Our ViT or one of timm's, for images of this size."""
+        return build_model(config, size=tuple(facts["size"]), channels=facts["channels"], classes=facts["classes"])
+
+    @classmethod
+    def open_trained(cls, run: RunFolder, device: torch.device) -> ImageRun:
+        """A finished run with its data."""
+        return ImageRun(run, load_trained_weights(cls, run).to(device), open_image_data(run.config).to(device))
+
+
+def check_image_counts(config: Config, data: ImageData, size: tuple[int, ...], processes: int, *, pairs: bool) -> None:
+    """Refuse patches that do not fill the images, batches larger than the data, and data without a validation set."""
+    if not patch_divides_image(size, config.patch):
+        came = f"a patch of {format_patch(config.patch)} and images of {format_patch(size)}"
+        raise ValueError(f"the patch must divide the sides of the images, got {came}")
+    count = data.counts["train"]
+    if count < config.batch:
+        raise ValueError(f"a batch must be no larger than the data, got a batch of {config.batch} and {count} to train on")
+    if not data.counts["validation"]:
+        raise ValueError(
+            f"there must be a validation set, got none of {data}; raise validation, which is {config.validation}"
+        )
+    epoch_order(count, config.batch, seed=config.seed, epoch=0, world=processes, pairs=pairs)
+
 
 def build_augment(config: Config, data: ImageData) -> AugmentPipeline:
-    """What is done to images on the device; those of folders have had their random crop when they were read."""
+    """Augmentation on the device; images of folders have had their random crop when they were read."""
     operations = tuple(name for name in config.augment if not (name == "resized-crop" and isinstance(data, FolderData)))
     if unknown := sorted(set(config.strength) - set(AUGMENT_STRENGTHS)):
-        raise ValueError(f"strength has no {', '.join(unknown)}; it takes {', '.join(AUGMENT_STRENGTHS)}")
+        raise ValueError(describe_unknown("option", unknown, AUGMENT_STRENGTHS, of="strength"))
     return AugmentPipeline(operations, seed=config.seed, mixup=config.mixup, cutmix=config.cutmix, **config.strength)
 
 
 def open_image_data(config: Config) -> ImageData:
-    """The data of a run."""
-    if config.task == "segment":
-        from ropewalk.lab.tasks.segment import open_segmentation_data
-
-        return open_segmentation_data(config)
+    """The images of a run with the task classify."""
     names = ("root", "seed", "validation", "fraction", "size", "workers")
     given: dict[str, Any] = {name: getattr(config, name) for name in names}
     strength = {name: tuple(config.strength[name]) for name in ("scale", "ratio") if name in config.strength}
@@ -133,9 +168,11 @@ def open_image_data(config: Config) -> ImageData:
 
 
 def classification_loss(logits: Tensor, targets: Tensor, config: Config) -> Tensor:
-    """Of soft targets (B classes), smoothed."""
+    """The loss for soft targets (B classes), with label smoothing."""
     logits, classes = logits.float(), targets.shape[-1]
-    targets = (targets > 0).float() if config.loss == "binary" else targets  # of a mixture both are there, as in DeiT
+    targets = (
+        (targets > 0).float() if config.loss == "binary" else targets
+    )  # both classes of a mixture are targets, as in DeiT
     targets = targets * (1 - config.smoothing) + config.smoothing / classes
     if config.loss == "binary":
         return F.binary_cross_entropy_with_logits(logits, targets)

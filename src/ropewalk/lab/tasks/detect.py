@@ -1,13 +1,13 @@
-"""Average precision of what was found, by the rules of COCO: pycocotools does the counting.
+"""The tasks detect and masks: boxes around objects with their classes, and with masks their segmentation masks too.
 
-The way back from the size at which an image is looked at to its own.
-
-Images with things in them, whose boxes and kinds are to be found, and with "masks" their outlines too.
+Average precision is computed by pycocotools. Boxes and masks are predicted at the size at which the model sees an image, and
+are rescaled to the size of its file.
 """
 
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,36 +18,42 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torchvision.models.detection.roi_heads import paste_masks_in_image  # type: ignore[import-untyped]
 
+from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.coco import encode_masks, import_mask_coder
+from ropewalk.lab.data.coco import CocoData, encode_masks, import_pycocotools
 from ropewalk.lab.data.detection import DetectionData, ImageScene
 from ropewalk.lab.data.loader import SampleReader
-from ropewalk.lab.data.pennfudan import is_pennfudan
+from ropewalk.lab.data.pennfudan import PennFudanData, is_pennfudan
 from ropewalk.lab.data.sampling import epoch_order, spread_evenly
 from ropewalk.lab.data.views import EvaluationScene, SceneViews, ViewBatch, ViewOptions, WholeScenes
 from ropewalk.lab.hash_random import derive_seed
-from ropewalk.lab.init_from import load_origin
-from ropewalk.lab.model_building import BackboneOrigin, build_backbone
+from ropewalk.lab.init_from import TrainableModel, load_origin
+from ropewalk.lab.model_building import BackboneOrigin, build_backbone, check_axes, check_span
 from ropewalk.lab.patch_size import get_square_side
-from ropewalk.lab.tasks.base import check_dense_config, normalize_images
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.base import (
+    CHECKED_SAMPLES,
+    TrainedRun,
+    Trial,
+    check_dense_config,
+    load_trained_weights,
+    normalize_images,
+)
 from ropewalk.lab.vision_heads.backbone import unwrap_model
 from ropewalk.lab.vision_heads.detector import Detections, ViTDetector
+from ropewalk.lab.vision_heads.draw_predictions import draw_detections
 
 
 def open_detection_data(path: str, *, validation: float, fraction: float, masks: bool) -> DetectionData:
-    """The images of a folder, whose form tells which they are.
+    """The images of a folder in the layout of Penn-Fudan or COCO.
 
-    `validation` is the share of COCO's training images that is kept for validation, `fraction` that of the rest that is
-    trained on.
+    `validation` is the share of COCO's training images that is held out for validation, `fraction` the share of the rest
+    that is trained on.
     """
     folder = Path(path).expanduser()
     if is_pennfudan(folder):
-        from ropewalk.lab.data.pennfudan import PennFudanData
-
         return PennFudanData(folder, fraction=fraction, masks=masks)
     if (folder / "annotations").is_dir():
-        from ropewalk.lab.data.coco import CocoData
-
         return CocoData(folder, validation=validation, fraction=fraction, masks=masks)
     wanted = (
         "PNGImages/ and PedMasks/ (Penn-Fudan), or annotations/ with instances_train*.json and instances_val*.json (COCO)"
@@ -56,13 +62,13 @@ def open_detection_data(path: str, *, validation: float, fraction: float, masks:
 
 
 PRECISION_NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
-"""Mean over overlaps from 0.5 to 0.95, at 0.5, at 0.75, and of things under 32², up to 96², and over that many pixels."""
+"""Mean over IoU thresholds from 0.5 to 0.95, at 0.5, at 0.75, and of objects below 32², up to 96², and above 96² pixels."""
 
 ResultEntry = dict[str, Any]
 
 
 def truth_entry(scene: ImageScene, number: int) -> ResultEntry:
-    """What is in an image, in COCO's words; `number` is that of the image."""
+    """The objects of an image as COCO annotations; `number` is that of the image."""
     outlines = _encode_optional_masks(scene.masks, len(scene.boxes))
     things = zip(scene.boxes, scene.labels, scene.crowd, scene.areas, outlines, strict=True)
     entries = [
@@ -74,7 +80,7 @@ def truth_entry(scene: ImageScene, number: int) -> ResultEntry:
 
 
 def detection_entries(found: Mapping[str, Tensor], number: int) -> list[ResultEntry]:
-    """What was found in an image, in the pixels of its file, in COCO's words."""
+    """The predictions for an image, in pixels of its file, as COCO results."""
     outlines = _encode_optional_masks(found.get("masks"), len(found["boxes"]))
     things = zip(found["boxes"].cpu(), found["labels"].cpu(), found["scores"].tolist(), outlines, strict=True)
     return [_box_entry(box, label, number) | {"score": score} | outline for box, label, score, outline in things]
@@ -83,16 +89,13 @@ def detection_entries(found: Mapping[str, Tensor], number: int) -> list[ResultEn
 def average_precisions(
     truths: Sequence[ResultEntry], answers: Sequence[ResultEntry], classes: int, kind: str
 ) -> dict[str, float]:
-    """Of kind "box" or "mask": box_ap, box_ap50, …; what there are no things of is left out."""
-    import_mask_coder()  # says what to install
-    from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped]
-
+    """Average precisions of kind "box" or "mask": box_ap, box_ap50, …; those of sizes that do not occur are left out."""
     images = sorted((each["image"] for each in truths), key=lambda image: image["id"])
     right = _number_entries(thing for each in truths for thing in each["things"])
     given = _number_entries(_add_area(each, kind) for each in answers)
     with contextlib.redirect_stdout(io.StringIO()):
         both = (_build_coco(images, entries, classes) for entries in (right, given))
-        judge = COCOeval(*both, "bbox" if kind == "box" else "segm")
+        judge = import_pycocotools("cocoeval").COCOeval(*both, "bbox" if kind == "box" else "segm")
         judge.evaluate()
         judge.accumulate()
         judge.summarize()
@@ -101,9 +104,7 @@ def average_precisions(
 
 
 def _build_coco(images: list[ResultEntry], entries: list[ResultEntry], classes: int) -> Any:
-    from pycocotools.coco import COCO  # type: ignore[import-untyped]
-
-    coco = COCO()
+    coco = import_pycocotools("coco").COCO()
     kinds = [{"id": number, "name": str(number)} for number in range(1, classes + 1)]
     coco.dataset = {"images": images, "annotations": entries, "categories": kinds}
     coco.createIndex()
@@ -111,13 +112,17 @@ def _build_coco(images: list[ResultEntry], entries: list[ResultEntry], classes: 
 
 
 def _number_entries(entries: Any) -> list[ResultEntry]:
-    """By image, and numbered from 1 on: COCO's counting takes 0 for none."""
+    """Sort by image and number from 1: pycocotools takes 0 for none."""
     return [each | {"id": i} for i, each in enumerate(sorted(entries, key=lambda each: each["image_id"]), start=1)]
 
 
 def _add_area(entry: ResultEntry, kind: str) -> ResultEntry:
-    """With the area by which it is small or large."""
-    area = entry["bbox"][2] * entry["bbox"][3] if kind == "box" else float(import_mask_coder().area(entry["segmentation"]))
+    """Add the area that decides whether an object counts as small or large."""
+    area = (
+        entry["bbox"][2] * entry["bbox"][3]
+        if kind == "box"
+        else float(import_pycocotools("mask").area(entry["segmentation"]))
+    )
     return entry | {"area": area, "iscrowd": 0}
 
 
@@ -127,7 +132,7 @@ def _box_entry(box: Tensor, label: Tensor, number: int) -> ResultEntry:
 
 
 def _encode_optional_masks(masks: Tensor | None, count: int) -> list[ResultEntry]:
-    """What is said of outlines, which there may be none of."""
+    """Segmentation masks as run-length encodings, if there are masks."""
     return [{}] * count if masks is None else [{"segmentation": outline} for outline in encode_masks(masks)]
 
 
@@ -135,7 +140,7 @@ _ImageDetections = dict[str, Tensor]
 
 
 def rescale_detections(found: _ImageDetections, seen: Sequence[int], sides: Sequence[int]) -> _ImageDetections:
-    """Things found in an image as it was `seen`, in its own pixels; masks (n, rows, columns) are bool."""
+    """Rescale predictions from the size at which an image was seen to its own; masks (n, rows, columns) are bool."""
     factor = torch.tensor([sides[1] / seen[1], sides[0] / seen[0]] * 2, device=found["boxes"].device)
     found = found | {"boxes": found["boxes"] * factor}
     if "masks" in found:
@@ -144,13 +149,13 @@ def rescale_detections(found: _ImageDetections, seen: Sequence[int], sides: Sequ
 
 
 DETECT_OPERATIONS, MAX_VIEW_ZOOM = ("flip", "crop"), 1.5
-"""How views may be cut at random, and how much smaller than the largest they are at most."""
+"""Random operations on training views, and by what factor they are smaller than the largest view at most."""
 DETECT_PICTURES = 4
 """Images in a picture."""
 
 
 class DetectionTask:
-    """Finds things."""
+    """Predicts boxes, classes and segmentation masks."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
         self.config, self.device = config, torch.device(device)
@@ -177,16 +182,16 @@ class DetectionTask:
         return (seen.to(self.device) for seen in self.views.read([(epoch, places.tolist()) for places in order[first:]]))
 
     def loss(self, model: nn.Module, batch: ViewBatch, *, epoch: int, step: int, rank: int) -> Tensor:
-        """The sum of what proposals, kinds, boxes and outlines lose."""
+        """The sum of the losses of proposals, classes, boxes and masks."""
         lost: Tensor = model(self.normalize_images(batch.images), batch.targets)
         return lost
 
     def normalize_images(self, images: Tensor) -> Tensor:
-        """Images of bytes (B 3 rows columns), normalised as those that are trained on, or that weights were trained on."""
+        """Normalize images of bytes (B 3 rows columns) as in training, or as in that of the initial weights."""
         return normalize_images(images.to(self.device, non_blocking=True).float() / 255, self.origin or self.scenes)
 
     def facts(self) -> dict[str, Any]:
-        """What tells its data from others, and what it goes on from."""
+        """What identifies the data, and what the ViT was initialized from."""
         return {**self._facts, **(self.origin.facts() if self.origin else {})}
 
     @cached_property
@@ -195,7 +200,7 @@ class DetectionTask:
 
     @torch.no_grad()
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
-        """Average precisions of images as they are, each by itself, and the mean loss of the middle of each."""
+        """Average precisions on images at their own size, one by one, and the mean loss on the center of each."""
         own = unwrap_model(model).eval()
         truths, answers, lost = [], [], torch.zeros((), dtype=torch.float64)
         for number, judged in self._judged(split, accelerator.process_index, accelerator.num_processes):
@@ -211,57 +216,125 @@ class DetectionTask:
         return scores
 
     def _judged(self, split: str, rank: int, world: int) -> Iterator[tuple[int, EvaluationScene]]:
-        """One process's share of the images of a part, with their numbers."""
+        """One process's share of the images of a split, with their numbers."""
         places = range(self.scenes.counts[split])[rank::world]
         return zip(places, self.whole[split].read(places), strict=True)
 
     def found(self, model: nn.Module, judged: EvaluationScene) -> Detections:
-        """What a model finds in an image, in its own pixels."""
+        """The predictions of a model for an image, in pixels of its file."""
         (found,) = model(self.normalize_images(judged.whole[None]))
         return rescale_detections(found, judged.whole.shape[-2:], judged.scene.sides)
 
     @torch.no_grad()
     def _lost(self, model: nn.Module, judged: EvaluationScene, number: int) -> float:
-        """The loss of the middle of an image; what is sampled for it follows from its number."""
+        """The loss on the center of an image; boxes are sampled by the number of the image."""
         torch.manual_seed(derive_seed(number))
         seen = judged.middle.to(self.device)
         return float(model(self.normalize_images(seen.images), seen.targets))
 
+    @classmethod
+    def open_trial(cls, config: Config, processes: int) -> Trial:
+        """Check that there are objects; trials are shown blank images in training, and of another size in evaluation."""
+        scenes, size = open_checked_scenes(config), check_view_size(config)
+        scenes.look()
+        epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes, pairs=False)
+        images = torch.zeros(CHECKED_SAMPLES, 3, *size)
+        empty = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
+        empty |= {"masks": torch.zeros(0, *size, dtype=torch.uint8)} if config.task == "masks" else {}
+
+        def check_forward(each: Config) -> None:
+            check_axes(each, len(size))
+            model = build_detector(replace(each, depth=1), size, len(scenes.classes), load_origin(each))
+            check_span(each, model.encoding)
+            model(images, [empty] * CHECKED_SAMPLES)
+            model.eval()(images[:1].repeat_interleave(2, dim=-1))
+
+        return check_forward
+
+    @classmethod
+    def build_from_facts(cls, config: Config, facts: Mapping[str, Any]) -> TrainableModel:
+        """The model for views of the size in the settings."""
+        return build_detector(config, check_view_size(config), facts["classes"], BackboneOrigin.from_facts(facts))
+
+    @classmethod
+    def open_trained(cls, run: RunFolder, device: torch.device) -> "DetectionRun":
+        """A finished run; its probes need no data."""
+        classes = run.load_weights()[1]["data"]["classes"]
+        return DetectionRun(run, load_trained_weights(cls, run).to(device), classes, device)
+
     @torch.no_grad()
     def picture(self, model: nn.Module) -> bytes:
-        """What is found in a few test images, at even distances among them."""
-        from ropewalk.lab.vision_heads.draw_predictions import draw_detections
-
+        """The predictions for a few evenly spaced test images."""
         own, places = unwrap_model(model).eval(), spread_evenly(self.scenes.counts["test"], DETECT_PICTURES)
         return draw_detections([(each.scene, self.found(own, each)) for each in self.whole["test"].read(places.tolist())])
 
 
 def build_detector(config: Config, size: tuple[int, int], classes: int, origin: BackboneOrigin | None = None) -> ViTDetector:
-    """The model, its weights drawn from the seed of the run: the same ones for every encoding but for its own."""
+    """The model of a run, its weights drawn from the seed: for every encoding the same ones but for the encoding's own."""
     backbone = build_backbone(config, size, classes, origin)
     torch.manual_seed(config.seed)
     return ViTDetector(backbone, classes=classes, masks=config.task == "masks")
 
 
 def open_checked_scenes(config: Config) -> DetectionData:
-    """The images of a run, if its settings are of boxes and it can be trained on them and judged by them."""
+    """The images of a run, after a check of its settings and of their counts."""
     check_dense_config(config, DETECT_OPERATIONS)
-    import_mask_coder()  # without which nothing can be judged
+    import_pycocotools("mask")
     masks = config.task == "masks"
     scenes = open_detection_data(config.data, validation=config.validation, fraction=config.fraction, masks=masks)
     if scenes.counts["train"] < config.batch:
         raise ValueError(f"a batch must be no larger than the data, got a batch of {config.batch} and {scenes}")
     for part in ("validation", "test"):
         if not scenes.things(part):
-            raise ValueError(f"the {part} images must have things to be found, got none in {scenes}")
+            raise ValueError(f"the {part} images must have objects, got none in {scenes}")
     return scenes
 
 
 def check_view_size(config: Config) -> tuple[int, int]:
-    """Rows and columns of a view, which patches fill."""
+    """Rows and columns of a training view, which must be multiples of the patch."""
     patch = get_square_side(config.patch)
     if config.size is None or len(config.size) != 2 or any(side % patch or side < 1 for side in config.size):
         wanted = f"a size of rows and columns for its views, multiples of the patch {patch}"
         raise ValueError(f"a run with the task {config.task} needs {wanted}, got {config.size}")
     rows, columns = config.size
     return rows, columns
+
+
+@dataclass(frozen=True)
+class DetectionRun(TrainedRun):
+    """A run that predicts boxes or masks, with its model on a device."""
+
+    model: ViTDetector
+    classes: int
+    where: torch.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.where
+
+    @property
+    def model_facts(self) -> Mapping[str, Any]:
+        return {"classes": self.classes}
+
+    def make_blank_inputs(self, count: int) -> Tensor:
+        return torch.zeros(count, 3, *check_view_size(self.config), device=self.device)
+
+    def select_timed_part(self, model: nn.Module) -> nn.Module:
+        assert isinstance(model, ViTDetector)
+        return DetectorLevels(model)
+
+
+class DetectorLevels(nn.Module):
+    """The ViT and the feature pyramid of a detector. The time of its heads depends on how many objects are predicted."""
+
+    def __init__(self, detector: ViTDetector) -> None:
+        super().__init__()
+        self.detector = detector
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding of the detector."""
+        return self.detector.encoding
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return self.detector.levels(images)

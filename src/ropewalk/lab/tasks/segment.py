@@ -1,16 +1,13 @@
-"""The data of a run on maps, and which settings such runs have.
+"""The task segment: the class of each pixel of an image.
 
-How far maps of classes agree: counts of pixels, from which all scores follow.
-
-    counts = confusion(truth, answer, classes)   # (classes classes), truths in rows, answers in columns
+    counts = count_confusion(truth, answer, classes)   # (classes classes), truths in rows, predictions in columns
     mean_iou(counts), pixel_accuracy(counts)
 
-Counts are whole numbers: those of several images, or processes, are added and give what all of them together give.
-
-Images in which every pixel has a class.
+All scores follow from counts of pixels. Counts are integers: those of several images or processes are added.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +24,35 @@ from ropewalk.lab.data.image_files import IGNORED_LABEL
 from ropewalk.lab.data.sampling import epoch_order, spread_evenly
 from ropewalk.lab.data.segmentation import SegmentationData
 from ropewalk.lab.data.views import ViewOptions
-from ropewalk.lab.init_from import load_origin
-from ropewalk.lab.model_building import build_segmenter
+from ropewalk.lab.hash_random import derive_seed
+from ropewalk.lab.init_from import TrainableModel, load_origin
+from ropewalk.lab.model_building import BackboneOrigin, build_backbone, check_axes, check_span
 from ropewalk.lab.patch_size import compute_patch_grid, get_square_side
 from ropewalk.lab.position_augment import perturb_positions
-from ropewalk.lab.tasks.base import check_dense_config, normalize_images
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, check_dense_config, load_trained_weights, normalize_images
+from ropewalk.lab.tasks.classify import check_image_counts
+from ropewalk.lab.tasks.trained_images import ImageRun
 from ropewalk.lab.training_diagnosis import disable_compilation
 from ropewalk.lab.vision_heads.backbone import unwrap_model
+from ropewalk.lab.vision_heads.draw_predictions import SegmentationExample, draw_segmentations
+from ropewalk.lab.vision_heads.segmenter import ViTSegmenter
+from ropewalk.validation import describe_unknown
+
+SEGMENTER_HEAD_STREAM = 1011
+"""Random stream of the head's weights."""
 
 DEFAULT_VIEW_SIZE = 320
-"""Of views, if none is asked for."""
+"""Side of the training views, if `size` is none."""
 SEGMENT_OPERATIONS = ("flip", "crop", "jitter")
-"""Of augmentation: the first two are done where files are read, the last on the device."""
+"""Augmentation: flip and crop where files are read, jitter on the device."""
 SEGMENT_STRENGTHS = ("scale", "brightness", "contrast", "saturation")
 MAX_VIEW_SCALE = 16
 """The largest factor by which a view may be scaled."""
 
 
 def open_segmentation_data(config: Config) -> SegmentationData:
-    """The data of a run, if its settings are of maps."""
+    """The data of a run, after a check of its settings."""
     check_segment_config(config)
     rows, columns = resolve_sides(config.size or (DEFAULT_VIEW_SIZE, DEFAULT_VIEW_SIZE), 2)
     view = ViewOptions("crop" in config.augment, "flip" in config.augment, read_view_scale(config))
@@ -55,38 +62,44 @@ def open_segmentation_data(config: Config) -> SegmentationData:
 
 
 def read_view_scale(config: Config) -> tuple[float, float]:
-    """The factors by which views are scaled, as they were asked for."""
+    """The range of factors by which views are scaled."""
     given: Any = config.strength.get("scale", ViewOptions().scale)
     return tuple(given) if isinstance(given, list) else given  # JSON knows lists alone
 
 
 def build_color_augment(config: Config) -> AugmentPipeline:
-    """What is done to views on the device."""
+    """Augmentation on the device."""
     options = {name: value for name, value in config.strength.items() if name != "scale"}
     return AugmentPipeline(tuple(name for name in config.augment if name == "jitter"), seed=config.seed, **options)
 
 
 def check_segment_config(config: Config) -> None:
-    """Refuse settings that maps have no use for."""
+    """Refuse settings that have no effect, and options of augmentation that are unknown or out of range."""
     check_dense_config(config, SEGMENT_OPERATIONS)
     if strange := sorted(set(config.strength) - set(SEGMENT_STRENGTHS)):
-        raise ValueError(f"strength takes {', '.join(SEGMENT_STRENGTHS)} for {config.task}, got {', '.join(strange)}")
+        raise ValueError(describe_unknown("option", strange, SEGMENT_STRENGTHS, of="strength in the task segment"))
     build_color_augment(config)
     check_positive_range("scale", read_view_scale(config), MAX_VIEW_SCALE)
 
 
+def build_segmenter(
+    config: Config, size: tuple[int, ...], classes: int, origin: BackboneOrigin | None = None
+) -> ViTSegmenter:
+    """The model of a run. The weights of its head are drawn from the seed: the same ones for every encoding."""
+    backbone = build_backbone(config, size, classes, origin)
+    torch.manual_seed(derive_seed(config.seed, SEGMENTER_HEAD_STREAM))
+    return ViTSegmenter(backbone, classes, config.head or "linear")
+
+
 def count_confusion(truth: Tensor, answer: Tensor, classes: int) -> Tensor:
-    """How many pixels of each class were taken for each, int64; those of which nothing is known are left out."""
+    """Count pixels by their class and their predicted class, int64, without ignored pixels."""
     known = truth != IGNORED_LABEL
     pairs = truth[known] * classes + answer[known]
     return torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
 
 
 def class_iou(counts: Tensor) -> Tensor:
-    """Of each class, the pixels that are its own and were found over those that are its own or were taken for it, float64.
-
-    It is NaN for a class that does not occur.
-    """
+    """Intersection over union of each class, float64; NaN for a class that does not occur."""
     right, own, taken = counts.diagonal(), counts.sum(1), counts.sum(0)
     return torch.where(own > 0, right.double() / (own + taken - right), torch.nan)
 
@@ -97,7 +110,7 @@ def mean_iou(counts: Tensor) -> float:
 
 
 def pixel_accuracy(counts: Tensor) -> float:
-    """The share of pixels whose class was found."""
+    """The share of pixels whose class is predicted correctly."""
     return (counts.diagonal().sum().double() / counts.sum()).item()
 
 
@@ -106,7 +119,7 @@ SEGMENT_PICTURES = 4
 
 
 class SegmentationTask:
-    """Finds the class of every pixel. Training views have one size; other images go alone, each at its own."""
+    """Predicts the class of every pixel. Training views have one size; images are evaluated one by one at their own."""
 
     def __init__(self, config: Config, device: torch.device | str) -> None:
         self.config = config
@@ -126,11 +139,11 @@ class SegmentationTask:
         return self.data.batches("train", order[first:], epoch=epoch)
 
     def facts(self) -> dict[str, Any]:
-        """What tells its data from others, and what it goes on from."""
+        """What identifies the data, and what the ViT was initialized from."""
         return {**self.data.facts(), **(self.origin.facts() if self.origin else {})}
 
     def loss(self, model: nn.Module, batch: ImageBatch, *, epoch: int, step: int, rank: int) -> Tensor:
-        """Of views in colours that may be changed, at positions that may be moved."""
+        """The loss on views with color jitter, at positions that may be augmented too."""
         none = torch.zeros_like(batch.index)
         x, _ = self.augment(batch.images, none, batch.index, epoch=epoch, classes=1)
         grid = compute_patch_grid(x.shape[2:], self.config.patch)
@@ -141,14 +154,14 @@ class SegmentationTask:
         return segmentation_loss(model(self.normalize_images(x), places), batch.labels, self.config.smoothing)
 
     def normalize_images(self, images: Tensor) -> Tensor:
-        """Images in [0, 1], normalised as those that are trained on, or that weights were trained on."""
+        """Normalize images in [0, 1] as in training, or as in the training of the weights the model is initialized from."""
         return normalize_images(images, self.origin or self.data)
 
     @torch.no_grad()
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
-        """Mean IoU, the share of pixels whose class is found, and the loss of a pixel; of the test also the IoU by class.
+        """Mean IoU, pixel accuracy and the mean loss of a pixel; on the test set also the IoU of each class.
 
-        All are judged at the pixels of the files. Nothing is compiled: each size would be compiled for itself.
+        Images are evaluated at the size of their files. Nothing is compiled: each size would be compiled separately.
         """
         model = unwrap_model(model).eval()
         rank, world = accelerator.process_index, accelerator.num_processes
@@ -161,18 +174,49 @@ class SegmentationTask:
                 counts += count_confusion(some.labels, logits.argmax(1), self.classes)
                 lost += F.cross_entropy(logits, some.labels, ignore_index=IGNORED_LABEL, reduction="sum")
         counts, lost = accelerator.reduce(counts, "sum"), accelerator.reduce(lost, "sum")
-        return self._told(counts.cpu(), lost.item(), split)
+        return self._summarize_counts(counts.cpu(), lost.item(), split)
+
+    @classmethod
+    def open_trial(cls, config: Config, processes: int) -> Trial:
+        """Check that images fit their annotations; trials are shown blank images of the training size and of two others."""
+        data = open_segmentation_data(config)
+        data.look()
+        if not data.counts["test"]:
+            raise ValueError(f"there must be a test set, got none of {data}")
+        size, classes = data.size, len(data.classes)
+        check_image_counts(config, data, size, processes, pairs=False)
+        images = torch.zeros(CHECKED_SAMPLES, data.channels, *size)
+
+        def check_forward(each: Config) -> None:
+            check_axes(each, len(size))
+            model = build_segmenter(replace(each, depth=1), size, classes, load_origin(each))
+            check_span(each, model.encoding)
+            grid, share = compute_patch_grid(size, each.patch), slice(CHECKED_SAMPLES)
+            way = model.resolution
+            model(images, perturb_positions(each, model.encoding, grid, step=0, share=share, resolution=way))
+            for sides in ((2 * size[0], size[1]), (size[0], size[1] + get_square_side(each.patch))):
+                model.eval()(images.new_zeros(1, data.channels, *sides))
+
+        return check_forward
+
+    @classmethod
+    def build_from_facts(cls, config: Config, facts: Mapping[str, Any]) -> TrainableModel:
+        """The model for views of this size."""
+        return build_segmenter(config, tuple(facts["size"]), facts["classes"], BackboneOrigin.from_facts(facts))
+
+    @classmethod
+    def open_trained(cls, run: RunFolder, device: torch.device) -> ImageRun:
+        """A finished run with its data."""
+        return ImageRun(run, load_trained_weights(cls, run).to(device), open_segmentation_data(run.config).to(device))
 
     def logits(self, model: nn.Module, some: ImageBatch) -> Tensor:
-        """Of images, at the pixels of their maps."""
+        """Logits of images, at the pixels of their annotations."""
         found: Tensor = model(self.normalize_images(some.images.float() / 255), size=tuple(some.labels.shape[1:]))
         return found
 
     @torch.no_grad()
     def picture(self, model: nn.Module) -> bytes:
-        """A few test images, at even distances among them, beside their maps and what is found."""
-        from ropewalk.lab.vision_heads.draw_predictions import SegmentationExample, draw_segmentations
-
+        """A few evenly spaced test images beside their annotations and the predictions."""
         model, examples = unwrap_model(model).eval(), []
         places = list(spread_evenly(self.data.counts["test"], SEGMENT_PICTURES)[:, None])
         with disable_compilation(self.model):
@@ -182,10 +226,12 @@ class SegmentationTask:
                 examples.append(SegmentationExample(*(each.cpu().numpy() for each in (image.movedim(0, -1), truth, answer))))
         return draw_segmentations(examples, self.data.classes)
 
-    def _told(self, counts: Tensor, lost: float, split: str) -> dict[str, float]:
+    def _summarize_counts(self, counts: Tensor, lost: float, split: str) -> dict[str, float]:
         seen = int(counts.sum())
         if not seen:
-            raise ValueError(f"maps of {split} must have pixels that are not {IGNORED_LABEL}, got none in {self.data}")
+            raise ValueError(
+                f"annotations of {split} must have pixels that are not {IGNORED_LABEL}, got none in {self.data}"
+            )
         found = {"iou": mean_iou(counts), "pixel_accuracy": pixel_accuracy(counts), "loss": lost / seen}
         if split != "test":
             return found
@@ -194,10 +240,10 @@ class SegmentationTask:
 
 
 def segmentation_loss(logits: Tensor, maps: Tensor, smoothing: float) -> Tensor:
-    """The mean over images of the mean cross entropy of their pixels that are known.
+    """The mean over images of the mean cross entropy of their pixels that are not ignored.
 
-    It takes image by image, so that shares of several processes make that of one, and an image of which nothing is known
-    counts as zero.
+    Averaging by image makes the result independent of how a batch is shared among processes. An image whose pixels are all
+    ignored counts as zero.
     """
     each = F.cross_entropy(logits, maps, ignore_index=IGNORED_LABEL, label_smoothing=smoothing, reduction="none")
     known = (maps != IGNORED_LABEL).flatten(1).sum(1)

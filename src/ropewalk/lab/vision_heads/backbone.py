@@ -1,4 +1,4 @@
-"""What models of dense tasks have in common: a ViT without its head, and how they take images of other sizes."""
+"""What models that predict boxes, masks or classes of pixels share: a ViT without its head, and images of other sizes."""
 
 from abc import ABC, abstractmethod
 
@@ -10,11 +10,11 @@ from ropewalk.models import ViT
 
 
 class DenseModel(nn.Module, ABC):
-    """A model that goes on from the maps of a ViT; `resolution` is how that counts places."""
+    """A model on top of the feature maps of a ViT; `resolution` is how positions in images of other sizes are computed."""
 
     def __init__(self, backbone: ViT) -> None:
         super().__init__()
-        backbone.register_module("head", None)  # nobody asks for the class of the image
+        backbone.register_module("head", None)  # the class of the image is not predicted
         self.backbone, self.resolution = backbone, choose_resolution(backbone.encoding)
 
     @property
@@ -24,19 +24,19 @@ class DenseModel(nn.Module, ABC):
 
     @abstractmethod
     def compiled_outputs(self, images: Tensor) -> list[Tensor]:
-        """What it makes of images of the size of training before anything is found, by what is compiled, if it is."""
+        """Outputs for images of the training size before post-processing, by the compiled part if there is one."""
 
     def no_weight_decay(self) -> set[str]:
-        """Names of parameters that weight decay would spoil: those of the ViT, norms and biases."""
+        """Names of parameters without weight decay: those of the ViT, norms and biases."""
         spared = {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
         return spared | {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
 
 
 @torch.no_grad()
 def choose_resolution(encoding: Encoding) -> str:
-    """How places are counted in images of other sizes: on and on, where an encoding takes them; else within its table.
+    """How positions in images of other sizes are computed: extrapolated if the encoding accepts them, else rescaled.
 
-    It is asked for the first and the last patch of an image of twice the size. At the size of training both are alike.
+    The encoding is tried on the first and the last patch of an image of twice the size.
     """
     if encoding.size is None:
         return "extrapolate"
@@ -48,5 +48,5 @@ def choose_resolution(encoding: Encoding) -> str:
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The model itself, out of what averages it or keeps processes in step: they do not all have as many images."""
+    """The model itself, without the wrapper that averages it or synchronizes processes, which differ in their images."""
     return getattr(model, "module", model)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from ropewalk.lab.data.detection import ImageScene
 from ropewalk.lab.data.image_files import IGNORED_LABEL
@@ -24,8 +24,6 @@ def draw_detections(shown: Sequence[tuple[ImageScene, Detections]]) -> bytes:
     """A PNG file of images side by side: what is there is dashed, what was found has its score. The same answers give the
     same bytes.
     """
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(2.4 * len(shown), 2.4), layout="constrained")
     for axes, (scene, found) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         axes.imshow(scene.image.movedim(0, -1).numpy())
@@ -56,8 +54,6 @@ def _draw_found(axes: Any, found: Detections) -> None:
 
 def _draw_box(axes: Any, box: Sequence[float], **look: Any) -> None:
     """A box, which begins where its first pixel does: matplotlib puts centres of pixels at whole numbers."""
-    from matplotlib.patches import Rectangle
-
     x, y, right, bottom = box
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), right - x, bottom - y, fill=False, **look))
 
