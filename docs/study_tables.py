@@ -29,7 +29,8 @@ from plots import save_page_figure
 from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.report import write_report
-from ropewalk.lab.results_table import TableColumn, build_table_rows, format_markdown_table
+from ropewalk.lab.result_rows import build_table_rows
+from ropewalk.lab.results_table import TableColumn, format_markdown_table
 from ropewalk.lab.statistics import MeanEstimate, estimate_contrast, estimate_differences, estimate_means
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
@@ -320,16 +321,10 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
         sides = [[name for name in names if name in values] for names in groups.values()]
         cells = [", ".join(f"`{name}`" for name in side) for side in sides]
         if records:
-            rows.append([title, *cells, format_estimate(_estimate_group_contrast(values, *sides), sign="+")])
+            weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
+            contrast = estimate_contrast(values, weights) if all(sides) else None
+            rows.append([title, *cells, format_estimate(contrast, sign="+")])
     return format_table(["runs", *groups, "difference"], rows) if rows else NOT_RUN
-
-
-def _estimate_group_contrast(
-    values: Mapping[str, Mapping[int, float]], one: Sequence[str], other: Sequence[str]
-) -> MeanEstimate | None:
-    if not one or not other:
-        return None
-    return estimate_contrast(values, {name: 1 / len(one) for name in one} | {name: -1 / len(other) for name in other})
 
 
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:

@@ -428,7 +428,7 @@ def test_files_that_are_none_are_refused(capsys):
             capsys, "mixed", *SMALL, "--weights", "bad.safetensors"
         )
     assert "gone.safetensors cannot be read: No such file" in refusal(capsys, "mixed", "--weights", "gone.safetensors")
-    assert "learns nothing: there is nothing to load from" in refusal(capsys, "axial", "--weights", "whole.safetensors")
+    assert "has no parameters: there is nothing to load from" in refusal(capsys, "axial", "--weights", "whole.safetensors")
 
 
 def test_numbers_that_overflow_are_refused(capsys):

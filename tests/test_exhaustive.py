@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support import exhaustive
-from tests.support.exhaustive import GROUPS, RECORD, ROOT, Group, compute_digest, find_group, find_stale_groups
+from tests.support.exhaustive import GROUPS, RECORD, ROOT, Group, compute_digest, find_group, find_stale_groups, strip_prose
 
 GROUP = Group(tests=("tests/test_*.py",), sources=("src/**/*.py",))
 
@@ -31,7 +31,7 @@ def test_every_pattern_finds_files_and_every_test_file_has_exhaustive_tests(name
 def tree(tmp_path):
     for name in ("tests/test_a.py", "src/b/c.py", "docs/d.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_text('"title"\n' if name.endswith(".py") else name)
     return tmp_path
 
 
@@ -40,8 +40,32 @@ def test_a_group_is_stale_once_a_file_of_it_changes(tree, change):
     record = {"some": {"passed": 3, "sha256": compute_digest(GROUP, tree)}}
     (tree / "docs" / "d.md").write_text("other")
     assert find_stale_groups(record, {"some": GROUP}, tree) == []
-    (tree / change).write_text("other")
+    (tree / change).write_text("other = 1\n")
     assert find_stale_groups(record, {"some": GROUP}, tree) == ["some"]
+
+
+CODE = """'Module.'
+import a  # why
+
+
+class B:
+    '''Ä class,
+    of two lines.'''  # here
+    text = '''kept''' # more
+
+    def c(self): 'said'; return "# kept"
+"""
+
+
+@pytest.mark.parametrize("change", ["why", "Module", "Ä class", "lines", "here", "more", "said"])
+def test_changes_of_prose_are_none(change):
+    assert strip_prose(CODE.replace(change, "other")) == strip_prose(CODE)
+    assert change not in strip_prose(CODE)
+
+
+@pytest.mark.parametrize("change", ["import a", "'''kept", "# kept", "text", "class B", "def c"])
+def test_changes_of_code_are_seen(change):
+    assert strip_prose(CODE.replace(change, change + "0")) != strip_prose(CODE)
 
 
 def test_a_renamed_file_is_a_change(tree):

@@ -312,8 +312,8 @@ def test_recipes_take_a_side(each):
 def test_every_setting_is_in_its_table():
     table = recipe_tables.list_settings()
     assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(vars(Config()))
-    assert "| `batch` | 1,024 | Images or windows of text in a step, of all processes together. |" in table
-    assert "| `strength` | – | See `augment`. |" in table
+    assert "| `batch` | Training | 1,024 | Images or windows of text in a step, of all processes together. |" in table
+    assert "| `strength` | Augmentation | – | Options of augmentation by name. |" in table
 
 
 def test_settings_are_words():

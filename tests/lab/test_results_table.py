@@ -11,13 +11,11 @@ from ropewalk.lab import results_table
 from ropewalk.lab.config import Config
 from ropewalk.lab.metrics import BITS_PER_BYTE, MASK_AP, MEAN_IOU, TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord
+from ropewalk.lab.result_rows import TableRow, build_table_rows, describe_state, sort_table_rows
 from ropewalk.lab.results_table import (
     COLUMNS,
     TABLES,
     TableColumn,
-    TableRow,
-    build_table_rows,
-    describe_state,
     format_csv,
     format_difference,
     format_markdown_table,
@@ -25,7 +23,6 @@ from ropewalk.lab.results_table import (
     format_text_table,
     make_rich_table,
     make_table_cells,
-    sort_table_rows,
 )
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
 

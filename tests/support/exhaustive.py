@@ -4,15 +4,18 @@ A test is marked `exhaustive` if it is slow and repeats, for another encoding or
 `@pytest.mark.exhaustive("figures", kept=lambda name, **_: name == "mixed")` leaves one of its cases to `make test`.
 
 Each group lists the sources whose changes could break its tests. `results/test-all.json` has, for each group, when it last
-passed and the SHA-256 of those sources and tests; `tests/test_exhaustive.py` fails when they have changed since.
+passed and the SHA-256 of the code of those files; `tests/test_exhaustive.py` fails when they have changed since.
 """
 
+import ast
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
 import time
+import tokenize
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,12 +89,33 @@ def find_files(pattern: str, root: Path = ROOT) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.glob(pattern) if path.is_file()}
 
 
+def strip_prose(source: str) -> str:
+    """Python without comments, docstrings and blank lines, so that mended prose makes no record stale."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    rows = [line.encode() for line in lines]  # the columns of ast count bytes
+    for node in ast.walk(ast.parse(source)):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            text = node.body[0]
+            first, last = text.lineno - 1, text.end_lineno - 1
+            rest = rows[first][: text.col_offset] + rows[last][text.end_col_offset :]
+            rows[first : last + 1] = [rest, *[b""] * (last - first)]
+    return "\n".join(row.decode().rstrip() for row in rows if row.strip())
+
+
+def read_code(path: Path) -> str:
+    return strip_prose(path.read_text()) if path.suffix == ".py" else path.read_text()
+
+
 def compute_digest(group: Group, root: Path = ROOT) -> str:
-    """SHA-256 of the names and contents of all files of a group."""
+    """SHA-256 of the names and the code of all files of a group."""
     found = {path for pattern in (*group.tests, *group.sources) for path in find_files(pattern, root)}
     digest = hashlib.sha256()
     for path in sorted(found):
-        digest.update(f"{path}\0{hashlib.sha256((root / path).read_bytes()).hexdigest()}\n".encode())
+        digest.update(f"{path}\0{hashlib.sha256(read_code(root / path).encode()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

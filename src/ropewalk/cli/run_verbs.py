@@ -127,7 +127,8 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
     chosen, console = choose_probes(probes), make_console(stderr=json)
     folders = find_run_folders([Path(path)])
     supported = {name for folder in folders for name in list_probe_names(folder)}
-    if unused := [name for name in chosen if name in probes and name not in supported]:
+    unused = [name for name in chosen if name not in supported]
+    if probes and 0 < len(unused) < len(chosen):  # where none is supported, probing says why
         raise CommandError(describe_unknown("probe", unused, sorted(supported), of="these runs"))
     probed = probe_or_raise(folders, probes, console)
     if json:

@@ -469,7 +469,7 @@ def test_what_turns_nothing_is_refused_by_what_looks_at_turns(probed):
     refused = {each["probe"]: each["why"] for each in probed("alibi")["refused"] if each["probe"] != "resolution"}
     assert set(refused) == {"frequencies", "waves", "equivariance"}
     assert "only encodings that turn channels have frequencies" in refused["waves"]
-    assert "does not turn q and k" in refused["equivariance"]
+    assert "does not rotate q and k" in refused["equivariance"]
     assert [probed("alibi")[name] for name in refused] == [[], [], []]
 
 

@@ -17,7 +17,8 @@ from ropewalk.lab.report.page import PageCell, make_cell
 from ropewalk.lab.report.panels import FigureSources, ReportFigure, compute_error_lengths, make_canvas, render_svg
 from ropewalk.lab.report.probe_figures import draw_probe_curve, plot_curves, set_measured_ticks
 from ropewalk.lab.report.theme import assign_styles
-from ropewalk.lab.results_table import TableCell, TableRow, build_table_rows
+from ropewalk.lab.result_rows import TableRow, build_table_rows
+from ropewalk.lab.results_table import TableCell
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.task_types import TASK_TYPES
 

@@ -26,7 +26,8 @@ from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction, format_train_command
 from ropewalk.lab.report.series import collect_frequencies, collect_lines, select_quantiles
 from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALETTE, LIGHT_THEME, LINE_DASHES, assign_styles
-from ropewalk.lab.results_table import build_table_rows, format_difference, format_score, sort_table_rows
+from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
+from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.statistics import estimate_differences, estimate_means
 

@@ -113,6 +113,17 @@ def test_origins_are_compared_by_their_settings(runs, lines):
     assert [len(one.runs), len(two.runs)] == [3, 1]
 
 
+def test_origins_of_origins_are_compared(lines):
+    """Chains of two, which differ in a setting of the last: in one seed of each encoding, so that no run has a double."""
+    records = load_records(lines)
+    first = replace(BASE, start="runs/last")
+    chains = {seed: (first, replace(BASE, epochs=9, learning_rate=rate)) for seed, rate in enumerate((0.1, 0.2))}
+    found = [replace(record, origins=chains[record.config.seed]) for record in records]
+    assert [{record.config.seed for record in group.runs} for group in group_records(found)] in ([{0}, {1}], [{1}, {0}])
+    alike = [replace(record, origins=chains[0]) for record in records]
+    assert len(group_records(alike)) == 1
+
+
 def test_all_kinds_of_paths_are_found(runs, lines, tmp_path):
     names = {record.config.name for record in find_records([lines])}
     assert names == {run.config.name for run in runs}

@@ -6,7 +6,8 @@ from ropewalk.lab.compare.plan import Comparison, ComparisonRun
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.record import RunRecord, load_run
-from ropewalk.lab.results_table import TableRow, build_table_rows, format_csv
+from ropewalk.lab.result_rows import TableRow, build_table_rows
+from ropewalk.lab.results_table import format_csv
 
 
 def tabulate_comparison(comparison: Comparison) -> list[TableRow]:

@@ -16,7 +16,8 @@ from ropewalk.lab.report.groups import RunGroup, group_records
 from ropewalk.lab.report.page import ReportChapter, render_page
 from ropewalk.lab.report.panels import FigureSources
 from ropewalk.lab.report.theme import StyleMap, assign_styles
-from ropewalk.lab.results_table import build_table_rows, format_csv, sort_table_rows
+from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
+from ropewalk.lab.results_table import format_csv
 from ropewalk.lab.run_store import RunFolder, write_atomically
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ropewalk.lab.report.format import exceeds_interval, format_count, join_words
 from ropewalk.lab.report.groups import RunGroup
-from ropewalk.lab.results_table import TableRow, format_difference, format_score
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.statistics import compute_cochran_limit, estimate_differences
 
 

@@ -37,7 +37,8 @@ from ropewalk.lab.report.probe_figures import (
 from ropewalk.lab.report.series import average_metric_curve, get_metric_curve
 from ropewalk.lab.report.text_figures import make_extensions_figure, make_passkey_figure, make_positions_figure
 from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap
-from ropewalk.lab.results_table import TableRow, format_difference, format_score
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_store import PREDICTIONS_FILE
 from ropewalk.lab.task_types import TaskType, find_task
 

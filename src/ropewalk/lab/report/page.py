@@ -25,7 +25,8 @@ from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction
 from ropewalk.lab.report.series import tabulate_single_numbers
 from ropewalk.lab.report.theme import LINE_DASHES, MARKER_SHAPES, StyleMap, format_css_variables
-from ropewalk.lab.results_table import TableCell, TableRow, make_table_cells
+from ropewalk.lab.result_rows import TableRow
+from ropewalk.lab.results_table import TableCell, make_table_cells
 
 SOURCES = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from ropewalk.lab.figures.figure_layout import LABEL_SIZE, get_legend_style, sty
 from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, StyleMap, use_css_variables
-from ropewalk.lab.results_table import TableRow
+from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.statistics import MeanEstimate
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.0, 2.7  # inches

@@ -22,7 +22,8 @@ from ropewalk.lab.metrics import select_metric
 from ropewalk.lab.probes import list_probe_names
 from ropewalk.lab.probes.probe_runs import probe_all_runs
 from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
-from ropewalk.lab.results_table import build_table_rows, format_text_table, sort_table_rows
+from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
+from ropewalk.lab.results_table import format_text_table
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies.study import Study
 
