@@ -31,7 +31,6 @@ from ropewalk.lab.bench.correctness import (
     sample_matrices,
 )
 from ropewalk.lab.bench.cpu import list_cpu_jobs, use_one_thread
-from ropewalk.lab.bench.exponentials import measure_exponential
 from ropewalk.lab.bench.lengths import list_length_jobs
 from ropewalk.lab.bench.peers import ROTATION_PEERS, RotationPeer, _make_complex, _make_plain
 from ropewalk.lab.bench.rotations import (
@@ -41,6 +40,7 @@ from ropewalk.lab.bench.rotations import (
     count_megabytes,
     list_rotation_jobs,
     measure_backward,
+    measure_exponential,
     measure_forward,
     measure_peer,
 )
