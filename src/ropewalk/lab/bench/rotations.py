@@ -1,9 +1,9 @@
 """The suite `ops`: rotations of q and k, forward and backward, and the matrix exponentials that LieRE needs.
 
-Throughput counts the bytes that must be moved, and is compared with a plain copy of q and k in the same run. The forward pass
-reads and writes q and k and reads the table. The backward pass does the same with gradients; a gradient of the table needs q
-and k once more, and is written. Tables are drawn at random. Exponentials are those of all layers of a ViT-S at the start of
-training, compared with PyTorch's own.
+Throughput counts the bytes that must be moved, and is compared with a plain copy of q and k in the same run. The forward
+pass reads and writes q and k and reads the table. The backward pass does the same with gradients; a gradient of the table
+needs q and k once more, and is written. Tables are drawn at random. Exponentials are those of all layers of a ViT-S at the
+start of training, compared with PyTorch's own.
 """
 
 import functools

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.base import HasMoments
-from ropewalk.lab.data.image_arrays import channel_moments
+from ropewalk.lab.data.base import HasMoments, channel_moments
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.sampling import split_train_validation, spread_evenly
 

@@ -24,8 +24,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.base import CropRange, ImageBatch, SampleCache
-from ropewalk.lab.data.image_arrays import channel_moments, resolve_sides
+from ropewalk.lab.data.base import CropRange, ImageBatch, SampleCache, channel_moments, resolve_sides
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.loader import WorkerData
 from ropewalk.lab.data.sampling import split_train_validation

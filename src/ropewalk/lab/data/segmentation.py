@@ -37,8 +37,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS  # type: ignore[import-un
 from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F
 
-from ropewalk.lab.data.base import ImageBatch
-from ropewalk.lab.data.image_arrays import channel_moments
+from ropewalk.lab.data.base import ImageBatch, channel_moments
 from ropewalk.lab.data.image_files import (
     IGNORED_LABEL,
     MapPair,

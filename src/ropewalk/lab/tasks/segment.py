@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ropewalk.lab.augment.pipeline import AugmentPipeline, check_positive_range
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.base import ImageBatch
-from ropewalk.lab.data.image_arrays import resolve_sides
+from ropewalk.lab.data.base import ImageBatch, resolve_sides
 from ropewalk.lab.data.image_files import IGNORED_LABEL
 from ropewalk.lab.data.sampling import epoch_order, spread_evenly
 from ropewalk.lab.data.segmentation import SegmentationData
