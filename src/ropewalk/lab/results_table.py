@@ -24,10 +24,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
-from ropewalk.lab.task_types import TASK_TYPES
+from ropewalk.lab.task_types import TASK_TYPES, TOP1_ACCURACY, RunMetric
 from ropewalk.validation import parse_finite
 
 MISSING_CELL = "–"

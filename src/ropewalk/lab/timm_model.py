@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm import install
 from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
-from ropewalk.lab.patch_size import get_patch_sides
+from ropewalk.lab.patch_grid import get_patch_sides
 
 TIMM_PREFIX = "timm:"
 INSTALL_OPTIONS = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]

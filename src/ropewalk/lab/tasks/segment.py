@@ -26,8 +26,7 @@ from ropewalk.lab.data.views import ViewOptions
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import TrainableModel, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone, check_axes, check_span
-from ropewalk.lab.patch_size import compute_patch_grid, get_square_side
-from ropewalk.lab.position_augment import perturb_positions
+from ropewalk.lab.patch_grid import compute_patch_grid, get_square_side, perturb_positions
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, check_dense_config, load_trained_weights, normalize_images
 from ropewalk.lab.tasks.classify import check_image_counts
