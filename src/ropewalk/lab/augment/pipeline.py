@@ -187,7 +187,7 @@ def check_operations_fit(operations: Sequence[str], shape: Sequence[int], size: 
 
 
 AUGMENT_STREAM = 0xA06
-"""Keeps these numbers apart from those that others draw for the same samples."""
+"""The random stream of augmentation, different from the streams of other draws for the same samples."""
 DRAWS_PER_OPERATION = {
     "crop": 3,
     "resized-crop": 2 * CROP_TRIES + 2,

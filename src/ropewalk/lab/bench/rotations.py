@@ -168,6 +168,7 @@ def measure_backward(case: RotationCase, op: RotationOp, *, heads: int = 1, lear
         return op.code(case.depth, table).qk(pair[0], pair[1])
 
     found = torch.autograd.grad(there(), inputs, gradients)
+    # The gradient of the table is the last one, and is dropped if the table is not learned.
     right = compute_expected_gradients(op.formula, pair, table, gradients)[: len(inputs)]
     error = check_output_error(found, right, pair[0].dtype)
     size = count_megabytes(3, pair, table, 2) if learned else count_megabytes(2, pair, table)
@@ -181,6 +182,7 @@ def measure_peer(case: RotationCase, peer: RotationPeer) -> BenchRow:
     angle = _sample_table(case, ROTATION_OPS[0], 1)[0]
     turn, pair = peer.make(angle, case.pair[0].dtype), peer.copy_query_key(case.pair)
     formula = functools.partial(rotate_channel_pairs, interleaved=peer.interleaved)
+    # Before the peer runs: those that work in place overwrite q and k.
     right = compute_expected_output(formula, pair, angle[None])
     error = check_output_error(turn(*pair), right, pair[0].dtype)
     work = functools.partial(turn, *pair)

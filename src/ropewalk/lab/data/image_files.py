@@ -1,10 +1,8 @@
-"""Images of files in three colours of 8 bits.
+"""Images and label maps, read from files. Errors name the file.
 
-Grey becomes equal colours, palettes become theirs, and transparent pixels lose their transparency. Images are not turned by
-what cameras note about them. Those of one number a pixel with more than 8 bits, as depths and scans have, are refused: which
-of their values are black and white is not known.
-
-An image and the map of its classes, read from their files. Errors name the file.
+Images become RGB with 8 bits a color: gray ones get equal colors, palettes are applied, and transparency is dropped. The
+orientation that cameras store is ignored. Images of more than 8 bits a pixel in one channel, as depths and scans have, are
+refused, since it is not known which of their values are black and white.
 """
 
 from collections.abc import Callable

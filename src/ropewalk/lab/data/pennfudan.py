@@ -1,10 +1,8 @@
-"""The Penn-Fudan database of pedestrians: which files it has, and what is what.
+"""The Penn-Fudan database of pedestrians: images of streets, with a box and a mask for each pedestrian.
 
 A folder has PNGImages/ and PedMasks/. The mask of an image NAME.png is NAME_mask.png: 0 is background, k the k-th
-pedestrian. A fixed permutation of the names, in their order, says what is what: of 170 images 40 are tested on and 20
-validated by.
-
-Penn-Fudan's images of streets, with a box and a mask for each pedestrian. A box is the least that holds a mask.
+pedestrian. A box is the smallest that holds a mask. The database has no splits: a fixed permutation of the names, in their
+order, assigns 40 of 170 images to the test set and 20 to the validation set.
 """
 
 from pathlib import Path
@@ -64,7 +62,8 @@ class PennFudanData(DetectionData):
             came = f"{tuple(image.shape[-2:])} and {tuple(masks.shape[-2:])}"
             raise ValueError(f"{' and '.join(map(str, self.files[number]))} must have one size, got {came}")
         count = len(masks)
-        boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])  # the last pixel is inside
+        # masks_to_boxes ends at the last pixel, our boxes after it.
+        boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])
         labels, crowd = torch.ones(count, dtype=torch.int64), torch.zeros(count, dtype=torch.bool)
         return ImageScene(image, boxes, labels, crowd, masks.flatten(1).sum(1).float(), masks if self.masks else None)
 

@@ -135,6 +135,7 @@ class ViTDetector(DenseModel):
     def forward(self, images: Tensor, targets: Sequence[Detections] | None = None) -> Any:
         """The sum of the losses, or what is found where there are no targets."""
         maps = self.compiled_outputs(images) if self.training else self.levels(images)
+        # bfloat16 would round coordinates above 256 to even pixels.
         with torch.autocast(images.device.type, enabled=False):
             named = {str(i): level.float() for i, level in enumerate(maps)}
             sizes = [tuple(images.shape[-2:])] * len(images)
@@ -153,7 +154,8 @@ class ViTDetector(DenseModel):
         return list(found)
 
     def _lost(self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections]) -> Tensor:
-        """torchvision's parts tell losses in training alone; they drop nothing, so that the mode changes nothing else."""
+        """The sum of the losses of proposals and heads."""
+        # torchvision's modules compute losses in training mode only. They have no dropout, so that nothing else changes.
         training = self.training
         self.rpn.train(), self.roi_heads.train()
         try:
@@ -238,6 +240,7 @@ class BoxPooler(nn.Module):
 def choose_box_level(boxes: Tensor, strides: Sequence[int]) -> Tensor:
     """The level that each box is read from, by the root of its area: 224 pixels are for a stride of 16, as in FPN."""
     sides = ((boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(1)).sqrt()
+    # The small term keeps boxes of exactly a level's size from falling to the finer level by rounding.
     level = torch.floor(torch.log2(sides / (MIN_BOX_STRIDES * strides[0])) + 1e-6)
     return level.clamp(0, len(strides) - 1).long()
 

@@ -1,7 +1,4 @@
-"""A picture of what was found: a few images, with boxes and outlines over them.
-
-A picture of maps that a model makes: the image, the truth and the answer, side by side.
-"""
+"""Pictures of predictions: images with boxes and masks, and segmentations beside image and ground truth."""
 
 import io
 from collections.abc import Sequence
