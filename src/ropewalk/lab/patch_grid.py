@@ -15,8 +15,8 @@ from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 from ropewalk.lab.hash_random import derive_seed
 
+# Type of the setting `patch`.
 PatchSize = int | Sequence[int]
-"""The setting `patch`."""
 
 
 def get_patch_sides(patch: PatchSize, axes: int) -> tuple[int, ...]:

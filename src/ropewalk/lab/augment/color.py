@@ -87,10 +87,11 @@ def _jitter_factor(u: Tensor, amount: float) -> Tensor:
 
 
 # ThreeAugment of DeiT-III: grayscale, solarize or Gaussian blur, one of them for each sample.
+
+# The smallest and the largest standard deviation of the blur, in pixels.
 BLUR_SIGMA = (0.1, 2.0)
-"""The least and the largest deviation of the blur, in pixels."""
+# Radius of the kernel in pixels: three of the largest deviation.
 BLUR_RADIUS = 6
-"""How far it reaches: three of the largest deviation."""
 
 
 def blur_images(images: Tensor, sigma: Tensor) -> Tensor:

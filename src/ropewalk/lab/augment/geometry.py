@@ -126,8 +126,9 @@ def _padded_indices(images: Tensor, dim: int, source: Tensor, padding: str) -> T
 
 
 # Resized crops: a box of random area and shape of each sample, resized to the size that all have.
+
+# How many boxes are drawn before the largest that fits is used.
 CROP_TRIES = 10
-"""How many boxes are drawn before one is made that fits."""
 
 
 class BatchBox(NamedTuple):

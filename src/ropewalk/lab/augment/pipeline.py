@@ -117,10 +117,10 @@ def draw_affine_moves(chosen: Tensor, sign: Tensor, level: float, rows: int, col
     return AffineMoves(shear_x * shear, shear_y * shear, right * int(far * columns), down * int(far * rows), turn)
 
 
+# A coin, two numbers for λ, and the center of a box of up to three axes.
 MIX_DRAWS = 6
-"""A coin, two numbers for λ, and the middle of a box of up to three axes."""
+# In the order in which they are applied.
 AUGMENT_OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
-"""In the order in which they act."""
 VOLUME_OPERATIONS = ("crop", "flip", "turn")
 COLOR_OPERATIONS = ("rand-augment", "three-augment", "jitter")
 
@@ -186,8 +186,10 @@ def check_operations_fit(operations: Sequence[str], shape: Sequence[int], size: 
             raise ValueError(f"{name!r} is for images of 1 or 3 channels, got {tuple(shape)}")
 
 
+# The random stream of augmentation, different from the streams of other draws for the same samples.
 AUGMENT_STREAM = 0xA06
-"""The random stream of augmentation, different from the streams of other draws for the same samples."""
+# Columns of draws, in this order. They may neither move nor change in number: the same settings would augment differently
+# than in old runs. The draws of rand-augment, whose number is a setting, follow, and then one of turn.
 DRAWS_PER_OPERATION = {
     "crop": 3,
     "resized-crop": 2 * CROP_TRIES + 2,
@@ -196,8 +198,6 @@ DRAWS_PER_OPERATION = {
     "jitter": 3,
     "mix": MIX_DRAWS,
 }
-"""How many numbers each has, one after the other. Those of rand-augment, which vary in count, come after them, and then one
-of turn."""
 
 
 @dataclass(frozen=True)

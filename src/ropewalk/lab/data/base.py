@@ -19,8 +19,8 @@ from torch import Tensor
 from ropewalk.encoding import one_of, positives
 from ropewalk.lab.data.sampling import split_train_validation
 
+# Images that are converted to float at once, which takes four times their memory.
 RESIZE_CHUNK = 1024
-"""Images that are worked on at once, where each takes memory beyond its own."""
 
 
 def resolve_sides(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
@@ -185,8 +185,8 @@ class CropRange(NamedTuple):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
 
+# Splits whose images have more bytes are read from their files in every epoch.
 MAX_CACHE_BYTES = 2**30
-"""Bytes of a split's images beyond which its files are read anew in every pass."""
 
 
 class SampleCache:
@@ -229,8 +229,8 @@ def pick_batches(whole: ImageBatch, order: Sequence[Tensor]) -> Iterator[ImageBa
         yield whole[some]
 
 
+# Images (N C *sides) and labels (N,).
 LabeledImages = tuple[Tensor, Tensor]
-"""Images (N C *sides) and labels (N,)."""
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,15 @@ from ropewalk.lab.data.sampling import TEST_STREAM, hold_out_share
 from ropewalk.lab.data.video_folder import VideoData, holds_videos
 from ropewalk.validation import describe_unknown
 
+# torchvision's class of each, and the folder of its files.
 TORCHVISION_SETS = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
     "cifar100": ("CIFAR100", "cifar-100-python"),
     "mnist": ("MNIST", "MNIST/raw"),
     "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw"),
 }
-"""torchvision's class of each, and the folder of its files."""
+# Images in the test set of each of them. Known beforehand, since a test set is not read before it is used.
 TORCHVISION_TESTS = 10_000
-"""Images in the test set of each of them."""
 
 
 def list_datasets() -> list[str]:

@@ -21,10 +21,10 @@ from ropewalk.lab.data.base import HasMoments, channel_moments
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.sampling import split_train_validation, spread_evenly
 
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_SCENES = 256
-"""The most images that mean and deviation are taken of."""
+# Seed of the splits, the same for all runs.
 SCENE_SPLIT_SEED = 0
-"""Of the parts, whatever that of a run is."""
 
 
 @dataclass(frozen=True)

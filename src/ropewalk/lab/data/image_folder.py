@@ -28,15 +28,15 @@ from ropewalk.lab.hash_random import draw_uniform
 # size, and the center is cut out. Both resize by antialiased bilinear interpolation. Draws follow from the seed, the epoch
 # and the index of the sample.
 FILE_CROP_TRIES = 10
+# The part of the image that evaluation uses, along its shorter side: 224 of 256 pixels.
 CENTER_SHARE = 7 / 8
-"""The part of the image that evaluation looks at, along its shorter side: 224 of 256 pixels."""
+# Random stream.
 FILE_CROP_STREAM = 1005
-"""The stream of draws."""
 
+# Top, left, height, width.
 PixelBox = tuple[int, int, int, int]
-"""Top, left, height, width."""
+# Four numbers in [0, 1) for each try.
 CropDraws = list[list[float]]
-"""Four numbers in [0, 1) for each try."""
 
 
 class ImageCrops(Dataset[ImageBatch | str]):
@@ -122,10 +122,10 @@ def choose_crop_box(size: Sequence[int], draws: CropDraws, crop: CropRange) -> P
     return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
+# Height and width of images, if no size is given.
 DEFAULT_IMAGE_SIZE = 224
-"""Of images, if none is asked for."""
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_IMAGES = 2048
-"""The most images that mean and deviation are taken of."""
 
 
 class FolderData(WorkerData):

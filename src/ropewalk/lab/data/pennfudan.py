@@ -14,10 +14,10 @@ from torchvision.ops import masks_to_boxes  # type: ignore[import-untyped]
 from ropewalk.lab.data.detection import DetectionData, ImageScene, choose_train_share, read_image_tensor
 from ropewalk.lab.data.image_files import MapPair, check_map_pair, read_label_map
 
+# Images of the database, of its test set and of its validation set; other folders are split in the same ratios.
 PENNFUDAN_IMAGES, PENNFUDAN_TESTS, PENNFUDAN_VALIDATION = 170, 40, 20
-"""Images of the database, and of two parts of it; other folders are cut in the same shares."""
+# Seed of the permutation, the same for all runs.
 PENNFUDAN_SEED = 0
-"""Of the permutation, whatever that of a run is."""
 
 
 def is_pennfudan(folder: Path) -> bool:

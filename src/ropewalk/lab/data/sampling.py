@@ -6,8 +6,8 @@ from torch import Tensor
 from ropewalk.encoding import positive
 from ropewalk.lab.hash_random import draw_words
 
+# The random stream that orders an epoch, different from those of augmentation.
 SHUFFLE_STREAM = 1001
-"""The stream of draws that orders an epoch; those of augmentation are others."""
 
 
 def epoch_order(
@@ -63,8 +63,9 @@ def _check_rank(rank: int, world: int) -> None:
 # anew by other draws, and the quantiles below `fraction` are trained on. So classes keep their shares to within half a
 # sample, the validation set does not depend on `fraction`, and smaller fractions lie inside larger ones. Every class keeps
 # one sample to train on.
+
+# Random streams.
 VALIDATION_STREAM, FRACTION_STREAM, TEST_STREAM = 1002, 1003, 1004
-"""Streams of draws."""
 
 
 def split_train_validation(labels: Tensor, *, seed: int, validation: float, fraction: float) -> tuple[Tensor, Tensor]:

@@ -199,8 +199,8 @@ def map_to_tensor(map: Any) -> Tensor:
 
 
 DEFAULT_VIEW = ViewOptions()
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_MAPS = 2048
-"""The most images that mean and deviation are taken of."""
 
 
 class SegmentationData(WorkerData):

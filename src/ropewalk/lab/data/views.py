@@ -24,10 +24,10 @@ from ropewalk.lab.data.detection import DetectionData, ImageScene
 from ropewalk.lab.data.image_folder import PixelBox
 from ropewalk.lab.hash_random import draw_uniform
 
+# Random stream.
 VIEW_STREAM = 1010
-"""The stream of draws."""
+# In evaluation the longer side of an image is at most so many shorter sides of the training images.
 MAX_SIDE_RATIO = 2
-"""The longer side of an image, at most, in shorter sides of the images of training."""
 
 ImageSides = Sequence[int]
 
@@ -77,8 +77,8 @@ def evaluation_size(sides: ImageSides, size: ImageSides, patch: int) -> tuple[in
     return rows, columns
 
 
+# Objects that remain in a view have at least this share of their box, and so many pixels along each side.
 MIN_BOX_SHARE, MIN_BOX_PIXELS = 0.1, 2.0
-"""Of a thing that stays: the share of its box, and pixels along a side."""
 CENTER_VIEW = ViewDraw()
 
 InstanceTensors = dict[str, Tensor]

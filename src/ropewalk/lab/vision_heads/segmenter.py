@@ -23,8 +23,8 @@ from ropewalk.models import ViT
 # the image. From there, each finer level gets what the coarser ones know, and all of them together, as fine as the finest,
 # give the logits. Cells of all levels fill the image evenly, whatever its size, so that nothing shifts between levels.
 POOL_BINS = (1, 2, 3, 6)
+# Channels of every level.
 HEAD_CHANNELS = 128
-"""Of all levels."""
 
 
 class MultiscaleHead(nn.Module):
