@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from markdown_text import format_entries, format_table
+from markdown_text import escape_prose, format_entries, format_table
 from ropewalk.lab import recipes
 from ropewalk.lab.config import UNHASHED_FIELDS, Config, describe_settings
 from ropewalk.lab.inspect.encoding_facts import parse_docstring_entries, split_paragraphs
@@ -60,10 +60,10 @@ def list_contradictions() -> str:
 
 
 def list_settings() -> str:
-    """Every setting with its group, its default and its description."""
+    """Every setting with its default and its description."""
     defaults = Config().document()
-    rows = [(f"`{each.name}`", each.group, format_value(defaults[each.name]), each.help) for each in describe_settings()]
-    return format_table(["setting", "group", "default", ""], rows)
+    rows = [(f"`{each.name}`", format_value(defaults[each.name]), escape_prose(each.help)) for each in describe_settings()]
+    return format_table(["setting", "default", ""], rows)
 
 
 def format_value(value: Any) -> str:
