@@ -50,12 +50,12 @@ def load_results(name: str) -> dict[str, Any]:
     return found
 
 
-def describe_machine(name: str = KERNELS) -> str:
+def describe_machine(name: str = KERNELS, verb: str = "Measured") -> str:
     """Device, date and versions of a measurement."""
     found = load_results(name)
     versions = ", ".join(f"{library} {version}" for library, version in found["versions"].items())
     whole = "" if found.get("finished", True) else " The run was stopped before its end: rows are missing."
-    return f"Measured on one {found['machine']['device']}, {found['date']}, with {versions}.{whole}"
+    return f"{verb} on one {found['machine']['device']}, {found['date']}, with {versions}.{whole}"
 
 
 def compare_suite(suite: str, label: str, name: str = KERNELS) -> str:
@@ -82,15 +82,13 @@ def compare_dense_sizes(name: str = "dense-sizes-h200.json") -> str:
     found = load_results(name)
     rows = {(row["name"], row["mode"]): row for row in found["rows"]}
     head = ["", *(f"{mode}, {what}" for mode in MODES for what in ("ms", "× plain", "GB"))]
-    lines = [[model, *_format_dense(rows, model)] for model in dict.fromkeys(model for model, _ in rows)]
+    lines = []
+    for model in dict.fromkeys(model for model, _ in rows):
+        own = [rows[model, mode] for mode in MODES]
+        over = [row.get("over timm, plain", row["over none"]) for row in own]
+        cells = [(f"{row['ms']:.1f}", f"{ratio:.2f}", f"{row['GB']:.1f}") for row, ratio in zip(own, over, strict=True)]
+        lines.append([model, *(cell for each in cells for cell in each)])
     return f"{format_table(head, lines)}\n\n{describe_machine(name)}"
-
-
-def _format_dense(rows: Mapping[tuple[str, str], Mapping[str, Any]], model: str) -> list[str]:
-    own = [rows[model, mode] for mode in MODES]
-    over = [row.get("over timm, plain", row["over none"]) for row in own]
-    cells = [(f"{row['ms']:.1f}", f"{ratio:.2f}", f"{row['GB']:.1f}") for row, ratio in zip(own, over, strict=True)]
-    return [cell for each in cells for cell in each]
 
 
 def compare_folded() -> str:

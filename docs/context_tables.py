@@ -1,23 +1,20 @@
 """Tables and figures of the study of longer texts, from results/context."""
 
-import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from benchmark_tables import load_results
 from markdown_text import format_percent, format_table
 from ropewalk.lab.figures.figure_layout import create_figure_page, get_legend_style, style_axes
 from ropewalk.lab.figures.theme import FigureTheme
 from ropewalk.lab.report.panels import shorten_label
 from ropewalk.lab.statistics import estimate_means
 
-RESULTS = Path(__file__).parent.parent / "results" / "context" / "study.json"
 UNCHANGED = "as trained"
 STYLES = ("-", "--", "-.", ":")
 MOST_BITS = 5.0
@@ -25,10 +22,8 @@ TICKS = (1.6, 1.8, 2, 2.5, 3, 4, 5)
 Curve = dict[int, float]
 
 
-@functools.cache
 def load_study() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RESULTS.read_text())
-    return found
+    return load_results("context/study.json")
 
 
 def list_runs(label: str | None = None, *, tuned: bool = False) -> list[dict[str, Any]]:
@@ -60,12 +55,6 @@ def compute_key_shares(runs: Sequence[Mapping[str, Any]], rule: str | None = Non
     for row in (row for run in runs for row in run["passkey"] if row["rule"] == rule):
         at.setdefault(row["length"], []).append(row["digits"])
     return {length: math.fsum(values) / len(values) for length, values in at.items()}
-
-
-def describe_machine() -> str:
-    found = load_study()
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return f"Trained and probed on one {found['machine']['device']}, {found['date']}, with {versions}."
 
 
 def compare_runs(head: str, *, tuned: bool, factors: Sequence[int], keys: Sequence[int]) -> str:
@@ -113,38 +102,31 @@ def format_label(label: str) -> str:
 
 def draw_encodings(look: FigureTheme) -> Figure:
     """Bits per byte by position, for each encoding."""
-    page = create_figure_page(
-        7.2, 3.6, look, title="Bits per byte by position", below=_describe_training(), note=_describe_bins()
-    )
-    axes = page.figure.add_subplot()
+    figure = _create_figure("Bits per byte by position", 3.6, look)
+    axes = figure.add_subplot()
     _draw_lines(axes, {shorten_label(label, 40): compute_bits(list_runs(label)) for label in list_labels()}, look)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
-    return page.figure
+    return figure
 
 
 def draw_rules(look: FigureTheme) -> Figure:
     """Bits per byte by position, for RoPE with each rule in texts of two lengths."""
-    title = "Rules for longer texts, without further training"
-    page = create_figure_page(7.2, 3.4, look, title=title, below=_describe_training(), note=_describe_bins())
-    both, runs = page.figure.subplots(1, 2, sharey=True), list_runs("rope")
+    figure, runs = _create_figure("Rules for longer texts, without further training", 3.4, look), list_runs("rope")
+    both = figure.subplots(1, 2, sharey=True)
     for axes, factor in zip(both, (4, 16), strict=True):
         plain = {end: bits for end, bits in compute_bits(runs).items() if end <= factor * load_study()["length"]}
         _draw_lines(axes, {UNCHANGED: plain, **{rule: compute_bits(runs, rule, factor) for rule in list_rules()}}, look)
         axes.set_title(f"{factor} times as long", color=look.ink, fontsize=9, loc="left")
     both[1].set_ylabel("")
     both[1].legend(loc="upper left", bbox_to_anchor=(1, 1), **get_legend_style(look))
-    return page.figure
+    return figure
 
 
-def _describe_training() -> str:
-    return f"Trained on windows of {load_study()['length']:,} bytes, read from the beginning of longer ones"
-
-
-def _describe_bins() -> str:
-    seeds = len({run["seed"] for run in list_runs()})
-    return (
-        f"Means of {seeds} seeds; bins are half octaves, drawn at their ends; what is above {MOST_BITS:g} bits is cut off."
-    )
+def _create_figure(title: str, height: float, look: FigureTheme) -> Figure:
+    below = f"Trained on windows of {load_study()['length']:,} bytes, read from the beginning of longer ones"
+    note = f"Means of {len({run['seed'] for run in list_runs()})} seeds; bins are half octaves, drawn at their ends; "
+    note += f"what is above {MOST_BITS:g} bits is cut off."
+    return create_figure_page(7.2, height, look, title=title, below=below, note=note).figure
 
 
 def _draw_lines(axes: Axes, curves: Mapping[str, Curve], look: FigureTheme) -> None:

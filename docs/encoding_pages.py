@@ -77,17 +77,14 @@ def _format_row(name: str) -> list[str]:
     kind = REGISTRY[name]
     row, encoding = _get_summary(kind), create_instance(kind)
     thumbnail = format_picture(f"{name}-thumbnail", f"attention pattern of {name}", width=56).replace("\n", " ")
-    return [
-        f"[{thumbnail}<br>`{name}`]({name}.md)",
-        row["acts_on"],
-        format_axes(kind),
-        format_relative(encoding.traits),
-        format_oblique(encoding.traits),
-        format_learning(row),
+    traits = [format_relative(encoding.traits), format_oblique(encoding.traits)]
+    more = [
+        "yes" if row["needs_learning"] else row["learned"],
         format_parameter_counts(row),
         f"`{encoding.coordinates}`",
         format_paper(kind),
     ]
+    return [f"[{thumbnail}<br>`{name}`]({name}.md)", row["acts_on"], format_axes(kind), *traits, *more]
 
 
 def format_encoding_page(kind: type[Encoding], widths: Mapping[str, int]) -> str:
@@ -115,7 +112,7 @@ def format_facts(kind: type[Encoding]) -> str:
         "oblique": format_oblique(traits, long=True),
         "claims": format_claims(traits),
         "reach": f"positions up to {traits.reach:,.0f}" if traits.reach else "",
-        "needs learning": format_learning(row),
+        "needs learning": "yes" if row["needs_learning"] else row["learned"],
         "parameters": f"{format_parameter_counts(row)} in a ViT-S of 12 layers with 6 heads of 64 channels",
         "coordinates": f"`{encoding.coordinates}`: {CONVENTIONS[encoding.coordinates]}",
         "paper": format_paper(kind),
@@ -182,20 +179,21 @@ def format_relative(traits: Traits, *, long: bool = False) -> str:
     """The axes along which scores depend on differences of positions alone."""
     along = [name for name, holds in zip(get_axis_names(traits.axes), traits.relative, strict=True) if holds]
     if len(along) == traits.axes:
-        return "yes: scores stay the same when all positions shift" if long else "yes"
-    if not along:
-        return "no: scores change when all positions shift" if long else "no"
-    only = f"{' and '.join(along)} only"
-    return f"{only}: when all positions shift along another axis, scores change" if long else only
+        short, why = "yes", "scores stay the same when all positions shift"
+    elif not along:
+        short, why = "no", "scores change when all positions shift"
+    else:
+        short, why = f"{' and '.join(along)} only", "when all positions shift along another axis, scores change"
+    return f"{short}: {why}" if long else short
 
 
 def format_oblique(traits: Traits, *, long: bool = False) -> str:
     """Whether channels mix axes; empty with a single axis, or if the encoding rotates no channels."""
     if traits.axes == 1 or not traits.rotary:
         return ""
-    if traits.oblique:
-        return "yes: some channels encode a mixture of axes" if long else "yes"
-    return "no: each channel encodes one axis" if long else "no"
+    short = "yes" if traits.oblique else "no"
+    why = "some channels encode a mixture of axes" if traits.oblique else "each channel encodes one axis"
+    return f"{short}: {why}" if long else short
 
 
 def format_claims(traits: Traits) -> str:
@@ -209,10 +207,6 @@ def format_axes(kind: type[Encoding]) -> str:
     """The default number of axes, and how many there can be."""
     most = "any" if kind.allowed_axes is None else f"1 to {kind.allowed_axes[-1]}"
     return str(kind.default_axes) if kind.allowed_axes and len(kind.allowed_axes) == 1 else f"{kind.default_axes} ({most})"
-
-
-def format_learning(row: Mapping[str, Any]) -> str:
-    return "yes" if row["needs_learning"] else str(row["learned"])
 
 
 def format_paper(kind: type[Encoding]) -> str:

@@ -72,7 +72,7 @@ def measure_errors(last: int, *, float32: bool) -> RopeErrors:
     encoding = rw.create("rope", head_dim=WIDTH)
     exact = rw.create("rope", head_dim=WIDTH).double()(positions, keys)
     code = _encode_in_float32(encoding, positions, keys) if float32 else encoding(positions, keys)
-    off = _subtract_angles(code) - _subtract_angles(exact)
+    off = (code.q_angle.double() - code.k_angle.double()) - (exact.q_angle - exact.k_angle)
     off = off - 2 * math.pi * (off / (2 * math.pi)).round()
     wrong = _compute_scores(code, q.float(), k.float()) - _compute_scores(exact, q, k)
     return RopeErrors(off.abs().max().item(), wrong.square().mean().sqrt().item())
@@ -90,10 +90,6 @@ def _encode_in_float32(encoding: rw.Encoding, positions: Tensor, keys: Tensor) -
     waves = encoding.get_buffer("frequency")
     q_angle, k_angle = ((p.float()[:, None] * waves)[None] for p in (positions, keys))
     return rw.Rotation(head_dim=WIDTH, q_angle=q_angle, k_angle=k_angle, interleaved=False)
-
-
-def _subtract_angles(code: rw.Rotation) -> Tensor:
-    return code.q_angle.double() - code.k_angle.double()
 
 
 def _compute_scores(code: rw.Rotation, q: Tensor, k: Tensor) -> Tensor:

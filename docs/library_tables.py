@@ -26,7 +26,8 @@ def list_checks() -> str:
     """Every check of the contract, with its promise."""
     found = {name: thing for name, thing in vars(testing).items() if name.startswith("check_") and thing.__doc__}
     del found["check_encoding"]
-    rows = [(name.removeprefix("check_").replace("_", " "), _get_summary(check)) for name, check in sorted(found.items())]
+    promises = {name: (inspect.getdoc(check) or "").partition("\n")[0] for name, check in sorted(found.items())}
+    rows = [(name.removeprefix("check_").replace("_", " "), promise) for name, promise in promises.items()]
     return format_table(["check", "promise"], rows)
 
 
@@ -53,7 +54,3 @@ def reference_figures() -> str:
 def _reference(things: Iterable[Any]) -> str:
     """Directives of mkdocstrings."""
     return "\n".join(f"::: {thing.__module__}.{thing.__name__}" for thing in things)
-
-
-def _get_summary(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]

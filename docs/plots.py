@@ -63,12 +63,9 @@ def create_panels(
     return figure, panels
 
 
-def get_cool_color(look: FigureTheme) -> str:
-    return look.scale[1]
-
-
-def get_warm_color(look: FigureTheme) -> str:
-    return look.scale[5]
+def get_colors(look: FigureTheme) -> tuple[str, str]:
+    """A cool and a warm color."""
+    return look.scale[1], look.scale[5]
 
 
 def label_axes(axes: Axes, look: FigureTheme, *, x: str = "", y: str = "", title: str = "") -> None:
@@ -99,7 +96,8 @@ def draw_curves(
     around zero, with its label; `limits`, such as xscale="log", are properties of the axes.
     """
     figure, (axes,) = create_panels(look, height=height)
-    colors = {"cool": get_cool_color(look), "warm": get_warm_color(look), "faint": look.faint, "ink": look.ink}
+    cool, warm = get_colors(look)
+    colors = {"cool": cool, "warm": warm, "faint": look.faint, "ink": look.ink}
     styles = styles or [{"color": name} for name in colors]
     for (name, (across, up)), style in zip(lines.items(), styles, strict=False):
         style = {"linewidth": 1.6, **style, "color": colors[style["color"]]}
@@ -116,8 +114,8 @@ def draw_curves(
 def draw_curve_panels(look: FigureTheme, found: Mapping[str, Tensor], *, x: str, y: str, **limits: Any) -> Figure:
     """Three curves, each in a panel of its own."""
     figure, panels = create_panels(look, height=2.5, columns=3, sharey=True)
-    colors = (get_cool_color(look), look.faint, get_warm_color(look))
-    for axes, (name, values), color in zip(panels, found.items(), colors, strict=True):
+    cool, warm = get_colors(look)
+    for axes, (name, values), color in zip(panels, found.items(), (cool, look.faint, warm), strict=True):
         axes.plot(values.tolist(), color=color, linewidth=0.9)
         axes.axhline(0, color=look.faint, linewidth=0.5, zorder=0)
         axes.set(**limits)
@@ -128,8 +126,7 @@ def draw_curve_panels(look: FigureTheme, found: Mapping[str, Tensor], *, x: str,
 def draw_bars(look: FigureTheme, found: Mapping[str, Tensor], *, x: str, y: str) -> Figure:
     """Two groups of bars side by side."""
     figure, (axes,) = create_panels(look, height=2.3)
-    colors = (get_cool_color(look), get_warm_color(look))
-    for side, (name, values), color in zip((-0.2, 0.2), found.items(), colors, strict=True):
+    for side, (name, values), color in zip((-0.2, 0.2), found.items(), get_colors(look), strict=True):
         axes.bar([i + side for i in range(len(values))], values.tolist(), width=0.4, color=color, label=name)
     axes.set_xticks(range(len(values)))
     label_axes(axes, look, x=x, y=y)
@@ -152,7 +149,7 @@ def draw_ranges(
     text: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "path_effects": halo}
     for row, (name, (low, high)) in enumerate(found.items()):
         low = min(low, high / 1.08)
-        color = get_warm_color(look) if name in learned else get_cool_color(look)
+        color = get_colors(look)[name in learned]
         axes.barh(row, high - low, left=low, height=0.55, color=color)
         axes.annotate(f"{high:.3g}", (high, row), (4, 0), va="center", color=look.ink, **text)
     for label, at in marks.items():
@@ -160,7 +157,7 @@ def draw_ranges(
         axes.annotate(label, (at, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center", color=look.faint, **text)
     axes.set(xscale="log", yticks=range(len(found)), yticklabels=list(found), **limits)
     axes.invert_yaxis()
-    for color, label in ((get_cool_color(look), "fixed"), (get_warm_color(look), "learned")):
+    for color, label in zip(get_colors(look), ("fixed", "learned"), strict=True):
         axes.barh(0, 0, color=color, label=label)
     label_axes(axes, look, x=x)
     add_legend(axes, look, loc="upper left")
@@ -180,7 +177,7 @@ def draw_vectors(
         lines = [(0.0, 1.0), (1.0, 0.0)] if not rays else vectors.tolist()
         for row, column in lines:
             axes.axline((0, 0), (column, row), color=look.faint, linewidth=0.5, alpha=0.6, zorder=0)
-        axes.scatter(*vectors.T.flip(0).numpy(), s=9 if rays else 4, color=get_cool_color(look), linewidths=0, zorder=3)
+        axes.scatter(*vectors.T.flip(0).numpy(), s=9 if rays else 4, color=get_colors(look)[0], linewidths=0, zorder=3)
         axes.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xticks=ticks, yticks=ticks)
         label_axes(axes, look, x=x, y=y if axes is panels[0] else "", title=name)
     return figure
@@ -198,8 +195,7 @@ def draw_images(look: FigureTheme, found: Mapping[str, Tensor]) -> Figure:
 
 def draw_histograms(look: FigureTheme, found: Mapping[str, Tensor], *, x: str, range: tuple[float, float]) -> Figure:
     figure, (axes,) = create_panels(look, height=2.5)
-    colors = (get_cool_color(look), get_warm_color(look))
-    for (name, values), color, style in zip(found.items(), colors, ("stepfilled", "step"), strict=True):
+    for (name, values), color, style in zip(found.items(), get_colors(look), ("stepfilled", "step"), strict=True):
         options: dict[str, Any] = {"histtype": style, "color": color, "label": name, "linewidth": 1.4}
         axes.hist(values.numpy(), bins=20, range=range, density=True, **options)
     label_axes(axes, look, x=x, y="density")
@@ -223,7 +219,7 @@ def draw_maps(look: FigureTheme, found: Mapping[str, Tensor], *, label: str) -> 
 def draw_points(look: FigureTheme, found: Mapping[str, tuple[Tensor, Tensor]], *, x: str, y: str, line: str) -> Figure:
     """Points by name on logarithmic scales; `line` is the label of the line on which x and y are equal."""
     figure, (axes,) = create_panels(look, height=3.1)
-    for (name, (across, up)), color in zip(found.items(), (get_warm_color(look), get_cool_color(look)), strict=False):
+    for (name, (across, up)), color in zip(found.items(), reversed(get_colors(look)), strict=False):
         axes.scatter(across.tolist(), up.tolist(), s=8, color=color, label=name, linewidths=0, zorder=2)
     axes.axline((1, 1), (10, 10), color=look.faint, label=line, linewidth=1.0, zorder=1)
     axes.set(xscale="log", yscale="log")

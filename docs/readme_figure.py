@@ -9,7 +9,6 @@ from plots import save_figure
 from ropewalk.lab.figures.attention_patterns import draw_attention_patterns
 from ropewalk.lab.figures.theme import FIGURE_THEMES
 
-FOLDER = Path(__file__).parent / "images"
 SHAPE = {"head_dim": 48, "heads": 3, "axes": 2, "size": (18, 32)}
 # The fastest channels rotate four times across the image; those of LieRE and ComRoPE, drawn at random, three to eight times.
 METHODS = {
@@ -28,7 +27,7 @@ def create_seeded_encoding(name: str, options: dict[str, object]) -> rw.Encoding
     return rw.create(name, **SHAPE | options)
 
 
-def main(folder: Path = FOLDER) -> None:
+def main(folder: Path = Path(__file__).parent / "images") -> None:
     encodings = {label: create_seeded_encoding(*method) for label, method in METHODS.items()}
     for theme in FIGURE_THEMES:
         path = folder / f"attention-patterns-{theme}.png"

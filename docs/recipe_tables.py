@@ -1,14 +1,12 @@
 """Tables of the lab's recipes and settings."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from encoding_pages import explain_option
 from markdown_text import format_entries, format_table
 from ropewalk.lab import recipes
-from ropewalk.lab.config import UNHASHED_FIELDS, Config
-from ropewalk.lab.inspect.encoding_facts import parse_docstring, parse_docstring_entries, split_paragraphs
+from ropewalk.lab.config import UNHASHED_FIELDS, Config, describe_settings
+from ropewalk.lab.inspect.encoding_facts import parse_docstring_entries, split_paragraphs
 from ropewalk.lab.recipes import RECIPES
 
 
@@ -62,11 +60,10 @@ def list_contradictions() -> str:
 
 
 def list_settings() -> str:
-    """Every setting with its default and its description."""
-    said = parse_docstring(inspect.getdoc(Config) or "")
-    defaults = Config().document().items()
-    rows = [(f"`{name}`", format_value(value), explain_option(name, said)) for name, value in defaults]
-    return format_table(["setting", "default", ""], rows)
+    """Every setting with its group, its default and its description."""
+    defaults = Config().document()
+    rows = [(f"`{each.name}`", each.group, format_value(defaults[each.name]), each.help) for each in describe_settings()]
+    return format_table(["setting", "group", "default", ""], rows)
 
 
 def format_value(value: Any) -> str:

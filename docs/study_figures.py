@@ -1,7 +1,7 @@
 """Figures of studies: probes by size, learned frequencies by layer, and curves of training with the test results beside."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -36,11 +36,28 @@ def get_style(name: str, look: FigureTheme, names: Sequence[str] = ()) -> dict[s
 
 def collect_accuracies(records: Records, name: str, mode: str) -> dict[int, dict[int, float]]:
     """The accuracy of an encoding in per cent, by the side of images or volumes and by seed."""
+    return _collect_points(
+        (record, row["size"][0], row["accuracy"])
+        for record in records
+        for row in record.probes.get("resolution", [])
+        if record.name == name and row["mode"] == mode and "accuracy" in row
+    )
+
+
+def collect_curves(records: Records, name: str, metric: str) -> dict[int, dict[int, float]]:
+    """A validation metric in points, by epoch and seed; the last epoch is always validated."""
+    return _collect_points(
+        (record, min(i * record.config.every, record.config.epochs), value)
+        for record in records
+        for i, value in enumerate(record.list_metric(f"validation_{metric}"), 1)
+        if record.name == name
+    )
+
+
+def _collect_points(values: Iterable[tuple[RunRecord, int, float]]) -> dict[int, dict[int, float]]:
     found: dict[int, dict[int, float]] = {}
-    for record in (record for record in records if record.name == name):
-        for row in record.probes.get("resolution", []):
-            if row["mode"] == mode and "accuracy" in row:
-                found.setdefault(row["size"][0], {})[record.config.seed] = 100 * row["accuracy"]
+    for record, x, value in values:
+        found.setdefault(x, {})[record.config.seed] = 100 * value
     return dict(sorted(found.items()))
 
 
@@ -126,16 +143,6 @@ def draw_frequencies(look: FigureTheme, records: Records, names: Sequence[str]) 
         axes.set(xlabel="layer", ylabel="radians" if name == names[0] else "")
         style_axes(axes, look)
     return page.figure
-
-
-def collect_curves(records: Records, name: str, metric: str) -> dict[int, dict[int, float]]:
-    """A validation metric in points, by epoch and seed; the last epoch is always validated."""
-    found: dict[int, dict[int, float]] = {}
-    for record in (record for record in records if record.name == name):
-        for i, value in enumerate(record.list_metric(f"validation_{metric}"), 1):
-            epoch = min(i * record.config.every, record.config.epochs)
-            found.setdefault(epoch, {})[record.config.seed] = 100 * value
-    return dict(sorted(found.items()))
 
 
 def draw_training(

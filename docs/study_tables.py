@@ -26,7 +26,6 @@ from typing import Any
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
-from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
@@ -43,6 +42,7 @@ from ropewalk.lab.studies.claims import (
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.task_types import TOP1_ACCURACY
 
 RESULTS = Path(__file__).parent.parent / "results"
 NOT_RUN = "*Not run yet.*"
@@ -321,16 +321,10 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
         sides = [[name for name in names if name in values] for names in groups.values()]
         cells = [", ".join(f"`{name}`" for name in side) for side in sides]
         if records:
-            rows.append([title, *cells, format_estimate(_estimate_group_contrast(values, *sides), sign="+")])
+            weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
+            contrast = estimate_contrast(values, weights) if all(sides) else None
+            rows.append([title, *cells, format_estimate(contrast, sign="+")])
     return format_table(["runs", *groups, "difference"], rows) if rows else NOT_RUN
-
-
-def _estimate_group_contrast(
-    values: Mapping[str, Mapping[int, float]], one: Sequence[str], other: Sequence[str]
-) -> MeanEstimate | None:
-    if not one or not other:
-        return None
-    return estimate_contrast(values, {name: 1 / len(one) for name in one} | {name: -1 / len(other) for name in other})
 
 
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:

@@ -344,7 +344,7 @@ def test_options_are_nearly_json(word, value):
         (["theory", "axail"], "Did you mean 'axial'"),
         (["list", "strangers:Diagonl"], "Did you mean 'Diagonal'"),
         (["list", "axial", "--recipes"], "--recipes lists no encodings, got axial"),
-        (["list", "--recipes", "--settings"], "give --recipes or --settings, got both"),
+        (["list", "--recipes", "--settings"], "give --recipes or --settings, not several"),
         (["theory", "axial", "--json", "--out", "a.png"], "--json prints a document and draws nothing, got --out a.png"),
         (["theory", "axial", "--json", "--theme", "dark"], "got --theme dark"),
         (["theory", "alibi", "--out", "a.png"], "alibi rotates no channels, and has no such figure, got --out a.png"),

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from ropewalk.lab.figures import FIGURES
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.recipes import RECIPES, describe_recipes, parse_settings
 from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.task_types import TASK_TYPES
 
 HEAVY = ("torch", "numpy", "matplotlib", "rich", "timm", "transformers", "accelerate", "torchvision", "scipy")
 OWN_MODULE = "from ropewalk import Mixed\n\nclass MyEncoding(Mixed):\n    '''An encoding of one's own.'''\n"
@@ -71,10 +73,9 @@ def test_help_of_all_verbs(capsys):
     assert all(command in shown for command in EXAMPLES)
 
 
-def test_help_names_what_there_is(capsys):
-    words = {verb: " ".join(re.sub(r"[^\w.,-]", " ", get_help(capsys, verb)).split()) for verb in ("draw", "evaluate")}
-    assert all(re.search(rf"\b{name}\b", words["draw"]) for name in FIGURES)
-    assert all(re.search(rf"\b{name}\b", words["evaluate"]) for name in PROBES)
+@pytest.mark.parametrize(("verb", "option"), [("draw", "--figures"), ("evaluate", "--probes"), ("train", "--settings")])
+def test_help_says_where_names_are_listed(capsys, verb, option):
+    assert f"`ropewalk list {option}`" in " ".join(get_help(capsys, verb).replace("│", "").split())
 
 
 @pytest.fixture
@@ -118,7 +119,8 @@ def test_examples_can_be_given(given, command):
         for part in study.select_parts(arguments["part"]):
             names, _ = study.select_members(part, arguments["only"], arguments["seed"])
             assert names
-    assert set(arguments.get("probes", ())) <= set(PROBES)
+    if verb != "list":
+        assert set(arguments.get("probes", ())) <= set(PROBES)
     assert arguments.get("figure", "all") in (*FIGURES, "all")
 
 
@@ -128,6 +130,23 @@ def test_quick_examples_are_run(capsys, command):
     out, err = capsys.readouterr()
     assert out
     assert not err
+
+
+@pytest.mark.parametrize(("option", "registry"), [("--probes", PROBES), ("--figures", FIGURES)])
+def test_probes_and_figures_are_listed_from_their_registries(capsys, option, registry):
+    assert cli.main(["list", option]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(registry)
+    assert all(line.endswith(".") and len(line.split()) > 3 for line in lines)
+    assert cli.main(["list", option, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == list(registry)
+
+
+def test_tasks_of_a_probe_are_listed(capsys):
+    assert cli.main(["list", "--probes"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["offset"].endswith(" Tasks: classify.")
+    assert lines["cost"].endswith(f" Tasks: {', '.join(TASK_TYPES)}.")
 
 
 def test_recipes_and_settings_are_listed(capsys):

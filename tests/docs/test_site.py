@@ -21,8 +21,8 @@ from ropewalk import testing
 from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS
-from ropewalk.lab.config import Config
-from ropewalk.lab.data.torchvision_sets import list_datasets as data_sets
+from ropewalk.lab.config import Config, describe_settings
+from ropewalk.lab.data.dataset_registry import list_datasets as data_sets
 from ropewalk.lab.figures import applicable
 from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.lab.inspect.encoding_facts import (
@@ -34,6 +34,7 @@ from ropewalk.lab.inspect.encoding_facts import (
 from ropewalk.lab.probes import list_task_probes
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.studies import ALL_STUDIES
+from ropewalk.lab.task_types import TASK_TYPES
 
 KINDS = [pytest.param(kind, id=name) for name, kind in REGISTRY.items()]
 TEXT = """A summary that
@@ -312,8 +313,15 @@ def test_recipes_take_a_side(each):
 def test_every_setting_is_in_its_table():
     table = recipe_tables.list_settings()
     assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(vars(Config()))
-    assert "| `batch` | 1,024 | Images or windows of text in a step, of all processes together. |" in table
-    assert "| `strength` | – | See `augment`. |" in table
+    assert "| `batch` | Training | 1,024 | Images or windows of text in a step, of all processes together. |" in table
+    assert "| `strength` | Augmentation | – | Options of augmentation by name. |" in table
+
+
+def test_help_of_settings_names_what_there_is():
+    expected = {"data": data_sets(), "augment": AUGMENT_OPERATIONS, "task": TASK_TYPES}
+    words = {each.name: each.help for each in describe_settings()}
+    for setting, names in expected.items():
+        assert [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", words[setting])] == []
 
 
 def test_settings_are_words():

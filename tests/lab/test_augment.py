@@ -33,8 +33,15 @@ from ropewalk.lab.augment.geometry import (
     resize_boxes,
     rotate_quarter_turns,
 )
-from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS, DRAWS_PER_OPERATION, AugmentPipeline, mix_pairs
-from ropewalk.lab.augment.rand_augment import RAND_AUGMENT_OPERATIONS, apply_rand_augment, choose_operations
+from ropewalk.lab.augment.pipeline import (
+    AUGMENT_OPERATIONS,
+    DRAWS_PER_OPERATION,
+    RAND_AUGMENT_OPERATIONS,
+    AugmentPipeline,
+    apply_rand_augment,
+    choose_operations,
+    mix_pairs,
+)
 from ropewalk.lab.hash_random import draw_uniform
 
 BILINEAR = T.InterpolationMode.BILINEAR
@@ -158,7 +165,8 @@ def test_volumes_are_cropped_mirrored_and_turned_by_a_recipe():
     augment = AugmentPipeline(("turn", "crop", "flip"), pad=1, mirrored=(0, 1), upright=2)
     got, _ = call(augment, images)
     u = augment.draw(torch.arange(40), 0)
-    flip, turn = u[:, DRAWS_PER_OPERATION["crop"] + DRAWS_PER_OPERATION["resized-crop"]], u[:, -1]
+    columns = dict(zip(augment._columns, u.split([*augment._columns.values()], 1), strict=True))
+    flip, turn = columns["flip"][:, 0], columns["turn"][:, 0]
     right = rotate_quarter_turns(flip_images(crop_padded(images, u[:, :3], (6, 6, 5), 1, "zero"), flip, (0, 1)), turn, 2)
     assert torch.equal(got, right.float() * (1 / 255))
     assert dataclasses.asdict(AugmentPipeline(**json.loads(json.dumps(dataclasses.asdict(augment))))) == dataclasses.asdict(
@@ -168,10 +176,12 @@ def test_volumes_are_cropped_mirrored_and_turned_by_a_recipe():
 
 def test_numbers_of_images_are_what_they_were():
     """A new operation must not move the numbers of others: runs from before go on."""
-    u = AugmentPipeline(count=2).draw(torch.arange(3), 5)
-    assert torch.equal(u, draw_uniform(0, 5, torch.arange(3), 0xA06, 42))
-    assert [*DRAWS_PER_OPERATION.items()] == [
-        ("crop", 3), ("resized-crop", 22), ("flip", 1), ("three-augment", 2), ("jitter", 3), ("mix", 6),
+    augment = AugmentPipeline(count=2)
+    u = augment.draw(torch.arange(3), 5)
+    assert torch.equal(u[:, :42], draw_uniform(0, 5, torch.arange(3), 0xA06, 42))
+    assert [*augment._columns.items()][:8] == [
+        ("crop", 3), ("resized-crop", 22), ("flip", 1), ("three-augment", 2), ("jitter", 3), ("mix", 6), ("rand-augment", 4),
+        ("turn", 1),
     ]  # fmt: skip
 
 
@@ -537,7 +547,7 @@ def test_a_recipe_is_torchvisions_functions_in_a_row():
     augment = AugmentPipeline(("jitter", "flip", "resized-crop"), size=(9, 11), scale=scale, ratio=ratio)
     got, targets = call(augment, images)
     u = augment.draw(torch.arange(24), 0)
-    columns = dict(zip(DRAWS_PER_OPERATION, u.split([*DRAWS_PER_OPERATION.values(), 5], 1), strict=False))
+    columns = dict(zip(augment._columns, u.split([*augment._columns.values()], 1), strict=True))
     box = draw_crop_boxes(columns["resized-crop"], (23, 31), scale, ratio)
     for i in range(24):
         x = F.resized_crop(images[i].float() / 255, *(int(side[i]) for side in box), [9, 11], antialias=True)
@@ -563,7 +573,7 @@ def test_an_operation_listens_to_its_own_numbers_alone(name):
         torch.arange(8) % 7,
     )
     one, other = augment.draw(torch.arange(8), 0), augment.draw(torch.arange(8), 1)
-    owners = [owner for owner, n in (DRAWS_PER_OPERATION | {"rand-augment": 4, "turn": 1}).items() for _ in range(n)]
+    owners = [owner for owner, n in augment._columns.items() for _ in range(n)]
     own = torch.tensor([owner == name for owner in owners])
     first, same, different = (
         augment.apply(images, labels, u, classes=7)[0]

@@ -54,6 +54,14 @@ def test_a_comparison_resumes_in_its_folder(runs):
     assert {each.name for each in runs.glob("*-seed*")} == {FINISHED, STOPPED, STOPPED_LAMB}
 
 
+def test_a_comparison_without_newer_settings_has_their_defaults(runs):
+    (path,) = runs.glob("comparison-*.json")
+    before, document = Comparison.at(path), json.loads(path.read_text())
+    assert document["settings"].pop("ema", "missing") is None
+    path.write_text(json.dumps(document))
+    assert Comparison.at(path) == before
+
+
 def test_a_run_with_lamb_and_an_average_resumes(runs):
     config = RunFolder.at(runs / STOPPED_LAMB).config
     assert config.name == STOPPED_LAMB

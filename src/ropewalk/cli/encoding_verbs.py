@@ -1,6 +1,7 @@
 """The verbs about encodings: list, show, check, draw, theory."""
 
 import contextlib
+import inspect
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +20,16 @@ Theme = Literal["light", "dark"]
 
 
 def list_encodings(
-    classes: tuple[str, ...] = (), /, *, recipes: bool = False, settings: bool = False, json: bool = False
+    classes: tuple[str, ...] = (),
+    /,
+    *,
+    recipes: bool = False,
+    settings: bool = False,
+    probes: bool = False,
+    figures: bool = False,
+    json: bool = False,
 ) -> int:
-    """List all encodings in a table; or the recipes, or the settings of a run.
+    """List all encodings in a table; or the recipes, settings or probes of runs, or the figures of encodings.
 
     For example:
         ropewalk list
@@ -33,10 +41,13 @@ def list_encodings(
         classes: Encodings of your own, as module:Class, which are added to the table.
         recipes: List the recipes of `train` and `compare` instead.
         settings: List the settings that `--set` takes instead.
+        probes: List the probes of `evaluate` and `compare`, with the tasks that they support, instead.
+        figures: List the figures of `draw` instead.
         json: Print one JSON document and nothing else.
     """
-    if recipes or settings:
-        return _list_configuration(classes, recipes=recipes, settings=settings, json=json)
+    others = {"recipes": recipes, "settings": settings, "probes": probes, "figures": figures}
+    if chosen := [name for name, given in others.items() if given]:
+        return _list_others(chosen, classes, json=json)
     from ropewalk import factory
     from ropewalk.lab.encoding_spec import find_encoding_class
     from ropewalk.lab.inspect.encoding_facts import format_encoding_table, summarize_encoding
@@ -52,28 +63,53 @@ def list_encodings(
     return 0
 
 
-def _list_configuration(classes: Sequence[str], *, recipes: bool, settings: bool, json: bool) -> int:
-    """Print the recipes or the settings."""
-    if recipes and settings:
-        raise CommandError("list prints one table: give --recipes or --settings, got both")
+def _list_others(chosen: Sequence[str], classes: Sequence[str], *, json: bool) -> int:
+    """Print the recipes, the settings, the probes or the figures."""
+    if len(chosen) > 1:
+        raise CommandError(f"list prints one table: give {' or '.join(f'--{name}' for name in chosen)}, not several")
     if classes:
-        raise CommandError(f"--{'recipes' if recipes else 'settings'} lists no encodings, got {', '.join(classes)}")
-    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings
+        raise CommandError(f"--{chosen[0]} lists no encodings, got {', '.join(classes)}")
+    if chosen == ["settings"]:
+        return _list_settings(json=json)
+    found = {"recipes": _describe_recipes, "probes": _describe_probes, "figures": _describe_figures}[chosen[0]]()
+    if json:
+        return print_json(found)
+    wide = max(map(len, found))
+    make_console().print("\n".join(f"{name:<{wide}}  {text}" for name, text in found.items()))
+    return 0
+
+
+def _describe_recipes() -> dict[str, str]:
     from ropewalk.lab.recipes import describe_recipes
 
-    console = make_console()
-    if recipes:
-        found = describe_recipes()
-        if json:
-            return print_json(found)
-        wide = max(map(len, found))
-        console.print("\n".join(f"{name:<{wide}}  {text}" for name, text in found.items()))
-        return 0
+    return describe_recipes()
+
+
+def _describe_probes() -> dict[str, str]:
+    from ropewalk.lab.probes import PROBES
+    from ropewalk.lab.task_types import TASK_TYPES
+
+    return {
+        name: f"{probe.summary} Tasks: {', '.join(task for task in TASK_TYPES if probe.supports(task))}."
+        for name, probe in PROBES.items()
+    }
+
+
+def _describe_figures() -> dict[str, str]:
+    require_matplotlib()
+    from ropewalk.lab.figures import FIGURES
+
+    return {name: (inspect.getdoc(draw) or "").partition("\n")[0] for name, draw in FIGURES.items()}
+
+
+def _list_settings(*, json: bool) -> int:
+    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings
+
     described = [each for each in describe_settings() if each.name not in PER_RUN_FIELDS]
     described.sort(key=lambda each: each.group)
     if json:
         return print_json([each._asdict() for each in described])
-    wide = max(len(each.name) for each in described)
+    console, wide = make_console(), max(len(each.name) for each in described)
     for group, members in itertools.groupby(described, key=lambda each: each.group):
         console.print(group)
         for each in members:
@@ -201,7 +237,7 @@ def draw_encoding(
     Args:
         name: A name from `ropewalk list`, or module:Class.
         options: Its options: head_dim=64 size=14,14. By default it has 8 heads of 48 channels.
-        figure: One of patterns, frequencies, sphere, decay, turns, tables; or all that apply.
+        figure: A figure of `ropewalk list --figures`; all that apply by default.
         out: A folder, for files named NAME-FIGURE-THEME; or a file, for one figure.
         theme: Dark text on white, or light text on black.
         format: The format of files in a folder, png by default; that of a file is its suffix.

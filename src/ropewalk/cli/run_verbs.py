@@ -66,7 +66,7 @@ def train_encoding(
         name: An encoding from `ropewalk list` or module:Class, with options after a colon: liere:block=4,scale=0.5.
         recipe: Settings by name; `ropewalk list --recipes` lists them.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: detect, masks or segment; the recipe's own by default.
+        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
         from_: The folder of a finished run; weights that both models have are initialized from it.
         set: Settings that replace those of the recipe: epochs=10 augment=flip,crop. `ropewalk list --settings` lists them.
         seed: The seed of everything that is random.
@@ -114,14 +114,12 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
 
     Args:
         path: The folder of a run, a folder of runs, or the comparison-*.json that `compare` wrote.
-        probes: Some of resolution, offset, translation, shuffle, reached, frequencies, waves, equivariance, cost; or, of
-            text, positions, passkey, cost. All by default. Probes that are in probes.json are not run again.
+        probes: Probes of `ropewalk list --probes`; all by default. Those that are in probes.json are not run again.
         import_: Modules that define the encodings of the runs.
         json: Print one JSON document and nothing else.
     """
     from ropewalk.lab.encoding_spec import import_modules
-    from ropewalk.lab.probes import list_probe_names
-    from ropewalk.lab.probes.probe_runs import choose_probes, probe_or_raise
+    from ropewalk.lab.probes import choose_probes, list_probe_names, probe_or_raise
     from ropewalk.lab.record_search import find_run_folders
 
     import_modules(import_)
@@ -185,7 +183,7 @@ def compare_runs(
         encodings: Encodings as for `train`: axial liere:block=4 module:Class.
         recipe: Settings by name, as for `train`.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: detect, masks or segment; the recipe's own by default.
+        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
         set: Settings that replace those of the recipe, as for `train`.
         seeds: The number of seeds: each encoding is trained with seeds 0, 1, ….
         baseline: The encoding with which the others are compared; it is trained too.
@@ -195,10 +193,9 @@ def compare_runs(
         out: The folder of report.html; out/report by default.
         no_report: Train and print the table only: no probes, no report.
     """
-    from ropewalk.lab.compare.run import compare_encodings
-    from ropewalk.lab.compare.table import tabulate_comparison
+    from ropewalk.lab.compare.run import compare_encodings, tabulate_comparison
     from ropewalk.lab.environment import count_processes
-    from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs
+    from ropewalk.lab.probes import choose_probes, probe_all_runs
     from ropewalk.lab.recipes import parse_settings
     from ropewalk.lab.record_search import find_records
     from ropewalk.lab.results_table import make_rich_table

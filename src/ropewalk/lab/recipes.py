@@ -1,24 +1,24 @@
-"""Settings of papers by name, and our own. Where a paper contradicts itself, the recipe says which side it takes.
+"""Settings of papers by name, and our own. Where a paper contradicts itself, the recipe names the version it follows.
 
-digits              the embedded data on two CPU cores, in seconds a run; for demonstration.
-cifar100-tiny       ours, for many runs: 12 layers, 4 heads of 48, 50 epochs, bfloat16.
-cifar100-small      the same with 8 heads. In these three all encodings have one span, short of the whole turn after which
-                    uniform RoPE gives the first and the last patch one code; in those of papers each has its own.
+digits              scikit-learn's digits, in seconds a run on two CPU cores; for demonstration.
+cifar100-tiny       Ours, for many runs: 12 layers, 4 heads of 48, 50 epochs, bfloat16.
+cifar100-small      The same with 8 heads. In these three all encodings have one span, below the full rotation at which
+                    uniform RoPE encodes the first and the last patch alike; in those of papers each has its own.
 van-de-geijn-cifar  CIFAR-100 of arXiv 2511.08368. Text and Table 6 differ: patches of 4 (16 is half an image of 32 px),
-                    batch 1,024 and a rate of 4e-3 as in the table (the text has 256 and no rate).
+                    batch 1,024 and a learning rate of 4e-3 as in the table (the text has 256 and no rate).
 van-de-geijn        ImageNet of the same paper: batch 512 and 4e-3 as in Table 5 (the text has 256 and 3e-3). The code's
-                    head width of 63 for spherical RoPE is not imitated: all encodings have 48 here.
-deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and cutmix that its code has by default (both
-                    classes of a mixture are targets, as there), without repeated augmentation.
-liere               ViT-B of LieRE on CIFAR-100: its tables say 3,096 where its code has 3,072 hidden channels; the code's.
-comrope             ViT-B/16 of ComRoPE's Table 5: resized crops alone. Its class token stands at the centre and is turned;
-                    here patches are averaged.
-penn-fudan          ours, for boxes and masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px.
-penn-fudan-maps     ours, for maps of them: layers, heads, views and span the same.
-modelnet10          ours, for volumes: occupancy grids of 30³ (data/modelnet10.npz), patches of 3³, 1,000 tokens. Its last
-                    axis points up: volumes are mirrored along the others and turned about it.
-modelnet10-half     the same at 15³, 125 tokens: a cell is the share of 2³ voxels that is filled. For finer grids later.
-books               ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
+                    head width of 63 for spherical RoPE is not reproduced: all encodings have 48 here.
+deit-iii            ViT-S of DeiT-III as Heo et al. use it, with the mixup and CutMix that its code has by default (both
+                    classes of a mixture are targets), without repeated augmentation.
+liere               ViT-B of LieRE on CIFAR-100. Its tables have 3,096 hidden channels, its code 3,072: as in the code.
+comrope             ViT-B/16 of ComRoPE's Table 5: resized crops only. Its class token has the position of the center and is
+                    rotated; here patches are averaged.
+penn-fudan          Ours, for boxes and segmentation masks of pedestrians: 12 layers, 4 heads of 48, views of 320 px.
+penn-fudan-maps     Ours, for the class of each pixel: the same layers, heads, views and span.
+modelnet10          Ours, for volumes: occupancy grids of 30³ (data/modelnet10.npz), patches of 3³, 1,000 tokens. The last
+                    axis points up: volumes are mirrored along the others and rotated about it.
+modelnet10-half     The same at 15³, 125 tokens: a cell is the occupied share of 2³ voxels. For fine-tuning on finer grids.
+books               Ours, for text: bytes of a folder with train.txt and val.txt, windows of 512, 6 layers, 6 heads of 64.
 """
 
 import re

@@ -31,19 +31,19 @@ from ropewalk.lab.bench.correctness import (
     sample_matrices,
 )
 from ropewalk.lab.bench.cpu import list_cpu_jobs, use_one_thread
-from ropewalk.lab.bench.exponentials import measure_exponential
 from ropewalk.lab.bench.lengths import list_length_jobs
-from ropewalk.lab.bench.peers import ROTATION_PEERS, RotationPeer, _make_complex, _make_plain
-from ropewalk.lab.bench.rotations import (
+from ropewalk.lab.bench.operations import (
     ROTATION_OPS,
     RotationCase,
     _list_op_work,
     count_megabytes,
     list_rotation_jobs,
     measure_backward,
+    measure_exponential,
     measure_forward,
     measure_peer,
 )
+from ropewalk.lab.bench.peers import ROTATION_PEERS, RotationPeer, _make_complex, _make_plain
 from ropewalk.lab.bench.steps import (
     STEP_MODES,
     StepField,

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ropewalk.lab.bench.cpu import get_cpu_settings, list_cpu_jobs
-from ropewalk.lab.bench.exponentials import list_exponential_jobs
 from ropewalk.lab.bench.lengths import get_length_settings, list_length_jobs
-from ropewalk.lab.bench.rotations import get_rotation_settings, list_rotation_jobs
+from ropewalk.lab.bench.operations import get_rotation_settings, list_exponential_jobs, list_rotation_jobs
 from ropewalk.lab.bench.steps import STEP_MODES, get_step_settings, list_step_jobs
 from ropewalk.lab.bench.timing import BenchJob, BenchRow, select_bench_jobs
 from ropewalk.lab.environment import describe_machine, list_package_versions

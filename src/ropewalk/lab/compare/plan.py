@@ -23,8 +23,8 @@ from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_json
+from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
 FAILURE_FILE, TRACEBACK_FILE = "failed.txt", "trace.txt"
@@ -126,7 +126,7 @@ class Comparison:
                 entries=tuple(ParsedEncoding(each["encoding"], each["options"]) for each in document["encodings"]),
                 seeds=tuple(document["seeds"]),
                 baseline=document["baseline"],
-                settings=document["settings"],
+                settings=_select_shared(Config()) | document["settings"],  # files of earlier versions lack newer settings
                 members=tuple(ComparisonRun(each["label"], each["seed"], each["run"]) for each in document["runs"]),
             )
         except (KeyError, TypeError) as error:
@@ -199,7 +199,7 @@ def plan_comparison(
     if not seeds:
         raise CommandError("a comparison needs at least one seed, got none")
     with translate_value_errors():
-        settings = {name: value for name, value in base.document().items() if name not in PER_RUN_FIELDS}
+        settings = _select_shared(base)
         configs = [
             (each.label, Config.of({**settings, "encoding": each.encoding, "options": each.options, "seed": seed}))
             for seed in seeds
@@ -207,6 +207,11 @@ def plan_comparison(
         ]
     members = tuple(ComparisonRun(label, config.seed, config.name) for label, config in configs)
     return Comparison(parse_location(runs), tuple(entries), tuple(seeds), first.label, settings, members)
+
+
+def _select_shared(config: Config) -> dict[str, Any]:
+    """The settings that all runs of a comparison share."""
+    return {name: value for name, value in config.document().items() if name not in PER_RUN_FIELDS}
 
 
 def _check_distinct(what: str, given: Sequence[Any]) -> None:

@@ -12,24 +12,23 @@ from torch import Tensor, nn
 from ropewalk.lab.augment.pipeline import AugmentPipeline
 from ropewalk.lab.config import Config, check_unused_settings
 from ropewalk.lab.data.base import CropRange, ImageBatch, ImageData
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.image_folder import FolderData
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
-from ropewalk.lab.data.torchvision_sets import open_dataset
 from ropewalk.lab.init_from import TrainableModel
 from ropewalk.lab.model_building import build_model, check_axes, check_span
-from ropewalk.lab.patch_size import compute_patch_grid, format_patch, patch_divides_image
-from ropewalk.lab.position_augment import perturb_positions
+from ropewalk.lab.patch_grid import compute_patch_grid, format_patch, patch_divides_image, perturb_positions
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, load_trained_weights, normalize_images
-from ropewalk.lab.tasks.trained_images import ClassificationScores, ImageRun
+from ropewalk.lab.tasks.trained_images import ImageRun
 from ropewalk.validation import describe_unknown
 
 
 @torch.no_grad()
 def evaluate_classifier(
     model: nn.Module, data: ImageData, split: str, accelerator: Accelerator, *, batch: int
-) -> tuple[ClassificationScores, Tensor]:
-    """The scores of a split, and whether each image is classified correctly, bool (count,), ordered by its index.
+) -> tuple[dict[str, float], Tensor]:
+    """The scores of a split by name, and whether each image is classified correctly, bool (count,), ordered by its index.
 
     Each process takes its share of every batch.
     """
@@ -47,7 +46,7 @@ def evaluate_classifier(
         loss += F.cross_entropy(logits, some.labels, reduction="sum")
     index, correct = accelerator.reduce(answers, "sum")
     loss = accelerator.reduce(loss, "sum")
-    return ClassificationScores(correct.sum().item() / count, loss.item() / count), correct[index.argsort()].bool()
+    return {"accuracy": correct.sum().item() / count, "loss": loss.item() / count}, correct[index.argsort()].bool()
 
 
 def pad_batch(images: Tensor, count: int) -> Tensor:
@@ -102,8 +101,7 @@ class ClassificationTask:
 
     def score_images(self, model: nn.Module, split: str, accelerator: Accelerator) -> tuple[Mapping[str, float], Tensor]:
         """Accuracy and loss, and whether each image is classified correctly, in the dataset's own order."""
-        scores, correct = evaluate_classifier(model, self.data, split, accelerator, batch=self.config.batch)
-        return scores._asdict(), correct
+        return evaluate_classifier(model, self.data, split, accelerator, batch=self.config.batch)
 
     @classmethod
     def open_trial(cls, config: Config, processes: int) -> Trial:
