@@ -110,7 +110,7 @@ def test_a_group_must_exist_and_list_the_file(group, path, words):
 
 def plugin(record, **options):
     given = {"whole": False, "group": None, "record": record} | options
-    return exhaustive.ExhaustivePlugin(SimpleNamespace(getoption=given.get))
+    return exhaustive.ExhaustivePlugin(SimpleNamespace(getoption=given.get, args_source=None))
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,10 @@ def die_at(place, count):
     run_store.os.replace, RunFolder.log = put, write
 
 
-@pytest.mark.exhaustive("training", kept=lambda place, count: count < 4)
+KILLS = [("torn", 3), ("before", 0), ("after", 1), ("line", 1), ("torn", 7)]
+
+
+@pytest.mark.exhaustive("training", kept=lambda place, count: (place, count) in KILLS)
 @pytest.mark.parametrize(
     ("place", "count"),
     [

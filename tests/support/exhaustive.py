@@ -151,6 +151,8 @@ class ExhaustivePlugin:
         self.whole, self.only, self.record = (config.getoption(name) for name in ("whole", "group", "record"))
         if self.only is not None and self.only not in GROUPS:
             raise pytest.UsageError(f"unknown group {self.only!r} of exhaustive tests; expected one of {', '.join(GROUPS)}")
+        if self.only is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            config.args = [str(ROOT / path) for pattern in GROUPS[self.only].tests for path in sorted(find_files(pattern))]
         self.deselected: Counter[str] = Counter()
         self.outcomes: dict[str, Counter[str]] = {name: Counter() for name in GROUPS}
         self.files: set[str] = set()
