@@ -10,7 +10,7 @@ import torch
 from ropewalk.lab import optimizer as module
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.optimizer import build_optimizer, describe_optimizer, restore_optimizer
+from ropewalk.lab.optimizer import build_optimizer, compute_learning_rate, describe_optimizer, restore_optimizer
 
 SHAPES = {"matrix": (6, 5), "cube": (2, 3, 4), "bias": (7,), "zero": (4,), "scalar": ()}
 DECAYED = ("matrix", "cube", "zero")
@@ -129,3 +129,11 @@ def test_lamb_without_timm_says_what_to_install(monkeypatch):
 
 def test_lamb_is_timms():
     assert isinstance(build_optimizer(LAMB, Weights()), timm.optim.Lamb)
+
+
+def test_the_rate_rises_and_falls():
+    rates = [compute_learning_rate(step, highest=2.0, warmup=4, steps=12) for step in range(13)]
+    assert rates[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert rates[8] == pytest.approx(1.0)
+    assert rates[12] == pytest.approx(0.0)
+    assert rates[4:] == sorted(rates[4:], reverse=True)

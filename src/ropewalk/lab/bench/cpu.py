@@ -15,7 +15,8 @@ from ropewalk.lab.bench.timing import BenchJob, BenchRow, TimedWork, time_interl
 CPU_SHAPES = {"4 x 1024 tokens": (4, 8, 1024, 64), "8 x 196 tokens": (8, 6, 196, 64), "1 token": (1, 8, 1, 64)}
 CPU_DTYPES = (torch.float32, torch.bfloat16)
 CPU_ROUNDS, CPU_INNER_CALLS = 30, 50
-SMALL_QUERY_SIZE = 100_000  # numbers in q, below which INNER calls are timed in a row
+# Elements of q below which several calls are timed in a row: one takes microseconds, as reading the clock does.
+SMALL_QUERY_SIZE = 100_000
 
 
 def _make_own(angle: Tensor, dtype: torch.dtype, *, interleaved: bool) -> RotateFunction:
@@ -29,15 +30,16 @@ OWN_ROTATIONS = {
 
 
 class CpuRace:
-    """All contenders at one shape and dtype, measured together when the first of them is asked for."""
+    """All contenders at one shape and dtype, timed in one interleaved run when the row of the first is measured."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         self.shape, self.dtype = shape, dtype
+        # What is compiled is left out: the suite measures eager PyTorch.
         self.peers = {peer.name: peer for peer in list_installed_peers("cpu") if peer.eager}
         self.faults: dict[str, Exception] = {}
 
     def figures(self, name: str) -> BenchRow:
-        """Of one contender; ours beside the fastest of the others whose pairs lie alike."""
+        """The row of one contender; ours is compared with the fastest peer of the same layout of pairs."""
         found = self.outcome
         if name in self.faults:
             raise self.faults[name]
@@ -64,7 +66,7 @@ class CpuRace:
         return {name: {"ms": ms, "error": error} for name, ms, error in zip(works, times, errors, strict=True)}
 
     def _ready(self, name: str, peer: RotationPeer, q: Tensor, k: Tensor, angle: Tensor) -> tuple[TimedWork, float] | None:
-        """What is to be timed and its error; nothing, but a fault, where that fails."""
+        """The work that is timed, and its error; None if it fails, with the exception in `faults`."""
         try:
             turn, formula = (
                 peer.make(angle, self.dtype),

@@ -89,7 +89,8 @@ class ImageBatch:
 
     def to(self, device: torch.device | str) -> "ImageBatch":
         """The same batch on a device; from pinned memory it goes there while others work."""
-        ahead = self.images.device.type == "cpu"  # the other way, nobody would wait until it has come
+        # Copies to the CPU must block: nothing synchronizes before their values are read there.
+        ahead = self.images.device.type == "cpu"
         return ImageBatch(*(whole.to(device, non_blocking=ahead) for whole in self.tensors()))
 
     def pin_memory(self) -> "ImageBatch":
@@ -260,6 +261,7 @@ class MemoryData(ImageData):
         self.size = tuple(images.shape[2:]) if size is None else resolve_sides(size, images.ndim - 2)
         own = source.validation
         rows, held = split_train_validation(labels, seed=seed, validation=0.0 if own else validation, fraction=fraction)
+        # The index of a sample is its position in the file, so that its random draws do not depend on the split.
         self._parts = {
             "train": self._sized(images[rows], labels[rows], rows),
             "validation": self._sized(*own) if own else self._sized(images[held], labels[held], held),

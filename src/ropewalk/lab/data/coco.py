@@ -116,6 +116,7 @@ def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
     elif isinstance(outline["counts"], list):
         coded = import_pycocotools("mask").frPyObjects(outline, rows, columns)
     with warnings.catch_warnings():
+        # pycocotools does not know the argument `copy` that NumPy 2 passes.
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
         return import_pycocotools("mask").decode(coded)
 

@@ -98,6 +98,7 @@ def _open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """The file, if it is an archive."""
     with path.open("rb") as raw:
         try:
+            # Pickled objects run code when they are loaded.
             file = np.load(raw, allow_pickle=False)
         except NPZ_ERRORS as error:
             raise ValueError(f"{path} must be a .npz file, but cannot be read: {error}") from error
@@ -117,6 +118,7 @@ def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
 def _read_shape(path: Path, key: str) -> tuple[int, ...]:
     """The shape of an array, of which nothing else is read."""
     try:
+        # NumPy would decompress the whole array; the header alone says its shape.
         with zipfile.ZipFile(path) as whole, whole.open(f"{key}.npy") as member:
             old = np.lib.format.read_magic(member) == (1, 0)
             read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0

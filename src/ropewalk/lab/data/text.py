@@ -63,6 +63,7 @@ class TextData:
         """Bytes int64 (B, length + 1) for each tensor of places in the order of windows; those go to the device at once."""
         part, empty = self._part(split), torch.empty(0, dtype=torch.int64)
         starts = (torch.cat([empty, *order]) * length + offset).to(part.device)
+        # Windows overlap by one byte: the last target of a window is the first input of the next.
         along = torch.arange(length + 1, device=part.device)
         for some in torch.split(starts, [len(places) for places in order]):
             yield part[some[:, None] + along].long()

@@ -38,6 +38,7 @@ def import_pyav() -> Any:
 
 def choose_frames(count: int, frames: int, draws: Sequence[float] = ()) -> list[int]:
     """The numbers of so many frames of a video of `count`, by two draws in [0, 1): of s and of the first; or by none."""
+    # Too short: frames are repeated, evenly spaced.
     if count < frames:
         return [place * count // frames for place in range(frames)]
     most = max(1, (count - 1) // max(frames - 1, 1))
@@ -148,7 +149,8 @@ class VideoData(FolderData):
     few = MAX_MOMENT_CLIPS
 
     def __init__(self, path: Path, **options: Any) -> None:
-        import_pyav()  # or the first batch would say that it is not there
+        # Without this, a missing PyAV would only show in the first batch, as the message of a worker.
+        import_pyav()
         super().__init__(path, **options)
 
     def _files(self, path: Path) -> DatasetFolder:

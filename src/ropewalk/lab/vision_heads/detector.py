@@ -110,7 +110,7 @@ Detections = dict[str, Tensor]
 
 
 class ViTDetector(DenseModel):
-    """Finds things of `classes` kinds; with `masks`, their outlines too."""
+    """Predicts boxes of objects of `classes` classes; with `masks`, their masks too."""
 
     def __init__(self, backbone: ViT, *, classes: int, masks: bool) -> None:
         super().__init__(backbone)
@@ -134,7 +134,7 @@ class ViTDetector(DenseModel):
         self._levels = torch.compile(ViTDetector.levels, *args, **kwargs)
 
     def forward(self, images: Tensor, targets: Sequence[Detections] | None = None) -> Any:
-        """The sum of the losses, or what is found where there are no targets."""
+        """The sum of the losses, or detections if there are no targets."""
         maps = self.compiled_outputs(images) if self.training else self.levels(images)
         # bfloat16 would round coordinates above 256 to even pixels.
         with torch.autocast(images.device.type, enabled=False):
@@ -145,7 +145,7 @@ class ViTDetector(DenseModel):
     def _proposed(
         self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections] | None = None
     ) -> Any:
-        """Boxes in which something may be, and what is lost by them. For large things they have a level of their own."""
+        """Proposals and their losses. Large objects have a level of their own."""
         last = str(len(maps) - 1)
         return self.rpn(ImageList(images, sizes), maps | {"coarser": downsample_level(maps[last])}, targets)
 
@@ -173,7 +173,7 @@ def _with_torchvision_masks(things: Detections) -> Detections:
 
 
 def build_proposal_network(levels: Sequence[int], channels: int) -> nn.Module:
-    """Where something may be: torchvision's settings. It has one level more, twice as coarse as the last."""
+    """Region proposals, with torchvision's settings and one more level, twice as coarse as the last."""
     anchors = AnchorBoxes((*levels, 2 * levels[-1]))
     counts = {"training": 2000, "testing": 1000}
     head = RPNHead(channels, anchors.num_anchors_per_location()[0])
@@ -181,7 +181,7 @@ def build_proposal_network(levels: Sequence[int], channels: int) -> nn.Module:
 
 
 def build_roi_heads(levels: Sequence[int], channels: int, classes: int, masks: bool) -> nn.Module:
-    """What it is, and its box and outline: torchvision's settings. Kind 0 is nothing."""
+    """Heads for classes, boxes and masks, with torchvision's settings. Class 0 is background."""
     hidden = MASK_CELL_FACTOR * channels
     head, told = TwoMLPHead(channels * BOX_CELLS**2, hidden), FastRCNNPredictor(hidden, classes + 1)
     outlines: list[Any] = [None, None, None]
@@ -219,7 +219,7 @@ def level_anchors(level: Tensor, stride: int) -> Tensor:
 
 
 class BoxPooler(nn.Module):
-    """What lies in boxes, each read from the level that suits its size, in a grid of `size` × `size` cells."""
+    """Features of boxes, each from the level that suits its size, on a grid of `size` × `size` cells."""
 
     def __init__(self, strides: Sequence[int], size: int) -> None:
         super().__init__()
