@@ -19,11 +19,11 @@ import tyro
 
 from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.metrics import BOX_AP, select_metric
 from ropewalk.lab.record import RECORD_FORMAT, RunRecord, load_records, write_records
 from ropewalk.lab.run_store import write_atomically
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.task_types import BOX_AP, select_metric
 from ropewalk.validation import check_choice
 
 Line = dict[str, Any]

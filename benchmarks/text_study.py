@@ -17,12 +17,10 @@ import tyro
 from rich.console import Console
 
 from ropewalk.lab.compare.plan import Comparison
-from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
+from ropewalk.lab.compare.run import compare_encodings, format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import ParsedEncoding
-from ropewalk.lab.probes import list_probe_names, load_probes
-from ropewalk.lab.probes.probe_runs import probe_all_runs
+from ropewalk.lab.probes import list_probe_names, load_probes, probe_all_runs
 from ropewalk.lab.probes.text import TEXT_EXTENSION_RULES
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report

@@ -26,7 +26,6 @@ from typing import Any
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
-from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord, load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
@@ -43,6 +42,7 @@ from ropewalk.lab.studies.claims import (
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
 from ropewalk.lab.studies.study import Study
+from ropewalk.lab.task_types import TOP1_ACCURACY
 
 RESULTS = Path(__file__).parent.parent / "results"
 NOT_RUN = "*Not run yet.*"

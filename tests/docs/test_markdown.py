@@ -14,7 +14,7 @@ import ropewalk as rw
 from ropewalk import cli
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.encoding_spec import parse_encoding
-from ropewalk.lab.probes.probe_runs import choose_probes
+from ropewalk.lab.probes import choose_probes
 from ropewalk.lab.recipes import parse_settings
 
 ROOT = Path(__file__).parents[2]

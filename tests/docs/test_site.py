@@ -22,7 +22,7 @@ from ropewalk.encoding import Encoding, Shape, Traits, parameters_of
 from ropewalk.encodings import REGISTRY
 from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS
 from ropewalk.lab.config import Config, describe_settings
-from ropewalk.lab.data.torchvision_sets import list_datasets as data_sets
+from ropewalk.lab.data.dataset_registry import list_datasets as data_sets
 from ropewalk.lab.figures import applicable
 from ropewalk.lab.figures.theme import FIGURE_THEMES
 from ropewalk.lab.inspect.encoding_facts import (

@@ -33,8 +33,15 @@ from ropewalk.lab.augment.geometry import (
     resize_boxes,
     rotate_quarter_turns,
 )
-from ropewalk.lab.augment.pipeline import AUGMENT_OPERATIONS, DRAWS_PER_OPERATION, AugmentPipeline, mix_pairs
-from ropewalk.lab.augment.rand_augment import RAND_AUGMENT_OPERATIONS, apply_rand_augment, choose_operations
+from ropewalk.lab.augment.pipeline import (
+    AUGMENT_OPERATIONS,
+    DRAWS_PER_OPERATION,
+    RAND_AUGMENT_OPERATIONS,
+    AugmentPipeline,
+    apply_rand_augment,
+    choose_operations,
+    mix_pairs,
+)
 from ropewalk.lab.hash_random import draw_uniform
 
 BILINEAR = T.InterpolationMode.BILINEAR

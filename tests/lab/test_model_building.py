@@ -9,7 +9,7 @@ import ropewalk as rw
 from ropewalk.lab.config import Config
 from ropewalk.lab.model_building import build_model, compute_max_span
 from ropewalk.lab.optimizer import compute_learning_rate
-from ropewalk.lab.position_augment import patches_to_coordinates, perturb_positions
+from ropewalk.lab.patch_grid import patches_to_coordinates, perturb_positions
 
 SMALL = Config(patch=2, width=48, depth=2, heads=2, ratio=2.0)
 DATA = {"size": (6, 10), "channels": 1, "classes": 3}

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ropewalk.lab import results_table
 from ropewalk.lab.config import Config
-from ropewalk.lab.metrics import BITS_PER_BYTE, MASK_AP, MEAN_IOU, TOP1_ACCURACY
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.result_rows import TableRow, build_table_rows, describe_state, sort_table_rows
 from ropewalk.lab.results_table import (
@@ -25,6 +24,7 @@ from ropewalk.lab.results_table import (
     make_table_cells,
 )
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.task_types import BITS_PER_BYTE, MASK_AP, MEAN_IOU, TOP1_ACCURACY
 
 BASE = Config(data="digits", epochs=3)
 SCORES = {"none": {0: 0.40, 1: 0.42}, "mixed": {0: 0.50, 1: 0.54}, "liere:block=4": {0: 0.30, 1: 0.32}}

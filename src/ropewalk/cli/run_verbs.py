@@ -119,8 +119,7 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
         json: Print one JSON document and nothing else.
     """
     from ropewalk.lab.encoding_spec import import_modules
-    from ropewalk.lab.probes import list_probe_names
-    from ropewalk.lab.probes.probe_runs import choose_probes, probe_or_raise
+    from ropewalk.lab.probes import choose_probes, list_probe_names, probe_or_raise
     from ropewalk.lab.record_search import find_run_folders
 
     import_modules(import_)
@@ -194,10 +193,9 @@ def compare_runs(
         out: The folder of report.html; out/report by default.
         no_report: Train and print the table only: no probes, no report.
     """
-    from ropewalk.lab.compare.run import compare_encodings
-    from ropewalk.lab.compare.table import tabulate_comparison
+    from ropewalk.lab.compare.run import compare_encodings, tabulate_comparison
     from ropewalk.lab.environment import count_processes
-    from ropewalk.lab.probes.probe_runs import choose_probes, probe_all_runs
+    from ropewalk.lab.probes import choose_probes, probe_all_runs
     from ropewalk.lab.recipes import parse_settings
     from ropewalk.lab.record_search import find_records
     from ropewalk.lab.results_table import make_rich_table

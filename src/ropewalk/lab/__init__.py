@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ropewalk.lab.compare.run import compare_encodings as compare_encodings
-    from ropewalk.lab.compare.table import format_comparison_csv as format_comparison_csv
-    from ropewalk.lab.compare.table import tabulate_comparison as tabulate_comparison
+    from ropewalk.lab.compare.run import format_comparison_csv as format_comparison_csv
+    from ropewalk.lab.compare.run import tabulate_comparison as tabulate_comparison
     from ropewalk.lab.config import Config as Config
     from ropewalk.lab.probes import probe_run as probe_run
     from ropewalk.lab.recipes import RECIPES as RECIPES
@@ -34,14 +34,14 @@ _HOMES = {
     "RunFolder": "run_store:RunFolder",
     "RunRecord": "record:RunRecord",
     "compare_encodings": "compare.run:compare_encodings",
-    "format_comparison_csv": "compare.table:format_comparison_csv",
+    "format_comparison_csv": "compare.run:format_comparison_csv",
     "load_image_model": "tasks.trained_images:load_image_model",
     "load_records": "record:load_records",
     "load_run": "record:load_run",
     "normalize_images": "tasks.base:normalize_images",
     "open_image_data": "tasks.classify:open_image_data",
     "probe_run": "probes:probe_run",
-    "tabulate_comparison": "compare.table:tabulate_comparison",
+    "tabulate_comparison": "compare.run:tabulate_comparison",
     "train_run": "train:train_run",
     "write_report": "report:write_report",
 }

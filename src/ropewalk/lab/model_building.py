@@ -16,8 +16,8 @@ from ropewalk.theory import span
 if TYPE_CHECKING:
     from ropewalk.lab.timm_model import TimmModel
 
+# Prefix of the fields of a `BackboneOrigin` in the facts of a run.
 BACKBONE_PREFIX = "backbone_"
-"""Prefix of these fields in the facts of a run."""
 
 ChannelValues = tuple[float, ...]
 
@@ -48,12 +48,12 @@ class BackboneOrigin:
         return cls(size, mean, std, facts[f"{BACKBONE_PREFIX}seed"])
 
 
+# Options that rescale all frequencies of an encoding; the first that an encoding has is used.
 SPAN_OPTIONS = ("scale", "std")
-"""Options that rescale all frequencies of an encoding, in the order in which they are looked for."""
+# Settings that are arguments of our ViT.
 VIT_SETTINGS = tuple(
     name for name in inspect.signature(ViT).parameters if name in SETTINGS and name not in ("encoding", "options", "size")
 )
-"""Settings that are arguments of our ViT."""
 
 
 def build_model(config: Config, *, size: tuple[int, ...], channels: int, classes: int) -> "ViT | TimmModel":

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ropewalk.lab.metrics import find_recorded_metric
+from ropewalk.lab.task_types import find_recorded_metric
 
 LINE_INTERVAL = 5.0
 """Seconds between lines."""

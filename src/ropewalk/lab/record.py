@@ -33,8 +33,8 @@ import numpy as np
 from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.metrics import select_metric
 from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.task_types import select_metric
 from ropewalk.validation import (
     NAME_RULE,
     FieldRule,

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.statistics import MeanEstimate, estimate_differences, estimate_means
+from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric
 from ropewalk.validation import parse_finite
 
 

@@ -20,10 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.statistics import MeanEstimate
-from ropewalk.lab.task_types import TASK_TYPES
+from ropewalk.lab.task_types import TASK_TYPES, TOP1_ACCURACY, RunMetric
 
 MISSING_CELL = "–"
 MINUS_SIGN = "−"

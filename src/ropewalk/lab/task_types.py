@@ -184,3 +184,19 @@ def find_task(settings: Any) -> TaskType:
         return TASK_TYPES[check_choice("task", named, TASK_TYPES)]
     implied = (each for each in TASK_TYPES.values() if each.implied_by and get(each.implied_by) is not None)
     return next(implied, TASK_TYPES[DEFAULT_TASK])
+
+
+TOP1_ACCURACY, BOX_AP, MASK_AP, MEAN_IOU, BITS_PER_BYTE = (
+    TASK_TYPES[name].metric for name in ("classify", "detect", "masks", "segment", "text")
+)
+
+
+def select_metric(settings: Mapping[str, Any]) -> RunMetric:
+    """The metric that runs with these settings are compared by."""
+    return find_task(settings).metric
+
+
+def find_recorded_metric(record: Mapping[str, Any], split: str) -> RunMetric | None:
+    """The metric that a record has for a part of the data, if any; its own where it also has those of other tasks."""
+    metrics = [each.metric for each in reversed(TASK_TYPES.values())]
+    return next((metric for metric in metrics if f"{split}_{metric.key}" in record), None)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm import install
 from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
-from ropewalk.lab.patch_size import get_patch_sides
+from ropewalk.lab.patch_grid import get_patch_sides
 
 TIMM_PREFIX = "timm:"
+# Arguments of `install` besides the options of an encoding.
 INSTALL_OPTIONS = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
-"""Arguments of `install` beside the options of an encoding."""
 
 
 class TimmModel(nn.Module):

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import same_data_facts
-from ropewalk.lab.data.data_hash import describe_data
+from ropewalk.lab.data.dataset_registry import describe_data
 from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed

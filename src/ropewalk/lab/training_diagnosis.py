@@ -12,8 +12,8 @@ from ropewalk.lab.vision_heads.backbone import DenseModel
 from ropewalk.models import ViT
 from ropewalk.models.vit import Block
 
+# Largest relative error of a compiled model's outputs; rounding to bfloat16 causes a tenth of it.
 MAX_COMPILE_ERROR = 0.1
-"""Largest relative error of a compiled model's outputs; rounding to bfloat16 causes a tenth of it."""
 
 
 @contextmanager

@@ -25,8 +25,7 @@ from ropewalk.lab import model_building, train
 from ropewalk.lab.compare import run as module
 from ropewalk.lab.compare.plan import Comparison, is_run_locked, plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
-from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
+from ropewalk.lab.compare.run import compare_encodings, format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError

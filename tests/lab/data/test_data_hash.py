@@ -5,8 +5,7 @@ import hashlib
 import numpy as np
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.data_hash import describe_data, hash_data
-from ropewalk.lab.data.torchvision_sets import open_dataset
+from ropewalk.lab.data.dataset_registry import describe_data, hash_data, open_dataset
 
 
 def test_a_file_is_hashed_by_its_contents_wherever_it_lies(tmp_path):

@@ -15,10 +15,10 @@ import torchvision
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from ropewalk.lab.data.base import ImageBatch, ImageSource, MemoryData
-from ropewalk.lab.data.image_arrays import channel_moments, infer_layout, resize_images
+from ropewalk.lab.data.base import ImageBatch, ImageSource, MemoryData, channel_moments, resize_images
+from ropewalk.lab.data.dataset_registry import list_datasets, open_dataset
+from ropewalk.lab.data.npz import infer_layout
 from ropewalk.lab.data.sampling import epoch_order, sequential_order, split_train_validation
-from ropewalk.lab.data.torchvision_sets import list_datasets, open_dataset
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 

@@ -10,10 +10,10 @@ from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 
 from ropewalk.lab.data.base import CropRange
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.image_folder import FILE_CROP_STREAM, choose_crop_box
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
-from ropewalk.lab.data.torchvision_sets import open_dataset
 from ropewalk.lab.hash_random import draw_uniform
 
 SIZES = [(9, 13), (20, 7), (16, 16), (1, 1), (6, 40)]

@@ -12,9 +12,9 @@ from PIL import Image
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import CropRange
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.image_folder import FILE_CROP_STREAM, choose_crop_box
 from ropewalk.lab.data.sampling import sequential_order
-from ropewalk.lab.data.torchvision_sets import open_dataset
 from ropewalk.lab.data.video_folder import VideoData, choose_frames, read_clip
 from ropewalk.lab.hash_random import draw_uniform
 from ropewalk.lab.probes import probe_run

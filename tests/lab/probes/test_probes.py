@@ -18,8 +18,8 @@ from ropewalk import attention
 from ropewalk.lab import tasks
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import MemoryData
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.sampling import sequential_order
-from ropewalk.lab.data.torchvision_sets import open_dataset
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.probes import PROBES, list_task_probes, probe_run, shifts
 from ropewalk.lab.probes.attention import measure_attention_weights

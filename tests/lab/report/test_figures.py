@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.probes.probe import Probe, ProbeCurve
 from ropewalk.lab.record import RunRecord
@@ -20,7 +19,7 @@ from ropewalk.lab.report.theme import assign_styles
 from ropewalk.lab.result_rows import TableRow, build_table_rows
 from ropewalk.lab.results_table import TableCell
 from ropewalk.lab.statistics import MeanEstimate
-from ropewalk.lab.task_types import TASK_TYPES
+from ropewalk.lab.task_types import BITS_PER_BYTE, TASK_TYPES, TOP1_ACCURACY
 
 BASE = Config(data="digits")
 CURVE = ProbeCurve(title="Noise", caption="Noise is added.", x="noise", x_label="noise, counts")

@@ -15,7 +15,6 @@ import pytest
 
 from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config, setting_applies
 from ropewalk.lab.encoding_spec import parse_encoding
-from ropewalk.lab.metrics import TOP1_ACCURACY
 from ropewalk.lab.recipes import RECIPES, parse_settings
 from ropewalk.lab.record import load_run
 from ropewalk.lab.report import write_report
@@ -30,6 +29,7 @@ from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.statistics import estimate_differences, estimate_means
+from ropewalk.lab.task_types import TOP1_ACCURACY
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 WEIGHTS = "ropewalk.lab.report.probe_figures.measure_attention_weights"

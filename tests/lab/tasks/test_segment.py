@@ -11,8 +11,7 @@ from PIL import Image
 
 from ropewalk.lab.compare.plan import plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
-from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
+from ropewalk.lab.compare.run import compare_encodings, format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import ImageBatch
 from ropewalk.lab.errors import CommandError, DamagedFileError

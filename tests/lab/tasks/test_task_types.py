@@ -18,10 +18,9 @@ from ropewalk.lab.config import (
     setting_applies,
 )
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.metrics import find_recorded_metric, select_metric
 from ropewalk.lab.probes import PROBES, list_task_probes
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.task_types import TASK_TYPES, find_task
+from ropewalk.lab.task_types import TASK_TYPES, find_recorded_metric, find_task, select_metric
 from ropewalk.lab.tasks import load_task
 from ropewalk.lab.tasks.base import Task
 

@@ -15,16 +15,15 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from ropewalk.lab.compare.plan import Comparison
-from ropewalk.lab.compare.run import compare_encodings
-from ropewalk.lab.compare.table import format_comparison_csv, tabulate_comparison
+from ropewalk.lab.compare.run import compare_encodings, format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.text import TextData
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError
-from ropewalk.lab.metrics import BITS_PER_BYTE
 from ropewalk.lab.report import write_report
 from ropewalk.lab.results_table import make_rich_table
 from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
+from ropewalk.lab.task_types import BITS_PER_BYTE
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model
 from ropewalk.lab.tasks.trained_images import load_image_model

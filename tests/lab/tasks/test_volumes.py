@@ -14,7 +14,7 @@ from ropewalk.encodings import REGISTRY
 from ropewalk.lab.compare.plan import plan_comparison
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.torchvision_sets import open_dataset
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import build_model, compute_max_span

@@ -1,11 +1,4 @@
-"""Colours of float images (B C H W) in [0, 1], C = 1 or 3, each sample by its own number.
-
-Brightness, saturation, contrast and sharpness are blends with a poorer image: clamp(f x + (1 - f) poorer), which is black,
-the grey image, the mean of the grey image, or a smoothed one. A factor f of 1 changes nothing, and one above 1 goes
-away from the poorer image. An image of one channel is its own grey image.
-
-ThreeAugment of DeiT-III: greyscale, solarise or Gaussian blur, one of them for each sample.
-"""
+"""Color operations on float images (B C H W) in [0, 1], C = 1 or 3, with parameters of its own for each sample."""
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +6,9 @@ from torch import Tensor
 
 from ropewalk.lab.augment.geometry import broadcast_per_sample
 
+# Brightness, saturation, contrast and sharpness are blends with a poorer image: clamp(f x + (1 - f) poorer), which is black,
+# the gray image, the mean of the gray image, or a smoothed one. A factor f of 1 changes nothing, and one above 1 goes away
+# from the poorer image. An image of one channel is its own gray image.
 LUMA_WEIGHTS = (0.2989, 0.587, 0.114)
 
 
@@ -67,6 +63,7 @@ def equalize_images(images: Tensor) -> Tensor:
     Level v becomes (s/2 + pixels below v) / s, where s is a 255th of the pixels below the highest level that occurs; both
     divisions are of whole numbers. A channel of too few pixels, s = 0, stays.
     """
+    # Integer arithmetic, as in PIL: rounding does not depend on the device.
     levels = (images * 255).round().long().flatten(2)
     counts = torch.zeros(*levels.shape[:2], 256, dtype=torch.int64, device=images.device)
     counts = counts.scatter_add(2, levels, torch.ones_like(levels))
@@ -89,14 +86,17 @@ def _jitter_factor(u: Tensor, amount: float) -> Tensor:
     return low + u * (1 + amount - low)
 
 
+# ThreeAugment of DeiT-III: grayscale, solarize or Gaussian blur, one of them for each sample.
+
+# The smallest and the largest standard deviation of the blur, in pixels.
 BLUR_SIGMA = (0.1, 2.0)
-"""The least and the largest deviation of the blur, in pixels."""
+# Radius of the kernel in pixels: three of the largest deviation.
 BLUR_RADIUS = 6
-"""How far it reaches: three of the largest deviation."""
 
 
 def blur_images(images: Tensor, sigma: Tensor) -> Tensor:
     """Gaussian blur of deviation sigma (B,), cut off at RADIUS pixels or at the image's side, reflected at its edges."""
+    # A Gaussian is separable: one axis after the other.
     for dim in (2, 3):
         n = images.shape[dim]
         radius = min(BLUR_RADIUS, n - 1)
@@ -119,7 +119,8 @@ def _gaussian_weights(sigma: Tensor, radius: int) -> Tensor:
 
 
 def apply_three_augment(images: Tensor, u: Tensor) -> Tensor:
-    """One of greyscale, solarise at one half and blur, equally likely; u (B, 2)."""
+    """One of grayscale, solarize at one half and blur, equally likely; u (B, 2)."""
+    # All three are computed for all samples and one is kept, as in `rotate_quarter_turns`.
     choice = broadcast_per_sample((u[:, 0] * 3).long(), images)
     blurred = blur_images(images, BLUR_SIGMA[0] + u[:, 1] * (BLUR_SIGMA[1] - BLUR_SIGMA[0]))
     return torch.where(choice == 0, convert_to_gray(images), torch.where(choice == 1, solarize_images(images, 0.5), blurred))

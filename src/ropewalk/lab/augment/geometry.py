@@ -1,20 +1,4 @@
-"""Two views of a batch that all operations share: one number a sample, and one index a sample and place.
-
-Shears, moves and turns as affine maps, one a sample, and one interpolation for all of them.
-
-A map (2, 3) says where a pixel of the new image comes from in the old one: p -> L p + t, in the coordinates x (to the
-right) and y (down) that go from -1 to 1 across the image. The image that is warped by A and then by B is the old one at
-A(B p).
-
-Flips, quarter turns and crops: pixels that only move, so that every bit of them stays.
-
-Resized crops: a box of random area and shape of each sample, made as large as all others.
-
-Resizing is a linear map of each axis. Output i of n looks at the box at c = (i + 1/2) s, where s is the box's side over n,
-through a triangle that reaches max(1, s) pixels either way and is normalised inside the box. This is bilinear interpolation
-where the box grows, and an antialiased one where it shrinks: what torchvision calls `antialias=True`. Each output is a
-sum of as many pixels as the largest box needs, two if the image is not larger than n.
-"""
+"""Flips, rotations, crops, affine maps and resizing of a batch, with parameters of its own for each sample."""
 
 import math
 from collections.abc import Sequence
@@ -44,6 +28,9 @@ def gather_along_axis(images: Tensor, dim: int, source: Tensor) -> Tensor:
     return images.gather(dim, broadcast_along_axis(source, images, dim).expand(shape))
 
 
+# Affine maps: shears, translations and rotations, and one interpolation for all of them. A map (2, 3) says where a pixel of
+# the new image comes from in the old one: p -> L p + t, in the coordinates x (to the right) and y (down) that go from -1 to
+# 1 across the image. An image that is warped by A and then by B is the old one at A(B p).
 class AffineMoves(NamedTuple):
     """What a sample does, each (B,), at most one of them not zero.
 
@@ -87,6 +74,7 @@ def warp_images(images: Tensor, maps: Tensor, moving: Tensor) -> Tensor:
     return torch.where(broadcast_per_sample(moving, images), moved, images)
 
 
+# Flips, quarter turns and padded crops: pixels move without interpolation, so that every bit of them stays.
 def flip_images(images: Tensor, u: Tensor, axes: Sequence[int] = (-1,)) -> Tensor:
     """Images (B C *sides) mirrored along each axis by a coin of its own: the first binary digits of u (B,), 0 mirrors."""
     for dim in _tensor_dims(images, axes):
@@ -104,6 +92,7 @@ def rotate_quarter_turns(images: Tensor, u: Tensor, upright: int = -1) -> Tensor
     if len({images.shape[dim] for dim in plane}) > 1:
         raise ValueError(f"a quarter turn needs equal sides across its axis, got images {tuple(images.shape)}")
     quarters, result = broadcast_per_sample((4 * u).long(), images), images
+    # All rotations are computed and one is kept for each sample: reading from the device which it drew would wait for it.
     for count in (1, 2, 3):
         result = torch.where(quarters == count, images.rot90(count, plane), result)
     return result
@@ -136,8 +125,10 @@ def _padded_indices(images: Tensor, dim: int, source: Tensor, padding: str) -> T
     return gather_along_axis(images, dim, source.clamp(0, last)) * broadcast_along_axis(inside, images, dim)
 
 
+# Resized crops: a box of random area and shape of each sample, resized to the size that all have.
+
+# How many boxes are drawn before the largest that fits is used.
 CROP_TRIES = 10
-"""How many boxes are drawn before one is made that fits."""
 
 
 class BatchBox(NamedTuple):
@@ -188,7 +179,10 @@ def resize_boxes(images: Tensor, box: BatchBox, size: Sequence[int]) -> Tensor:
 
 
 def _resize_axis(images: Tensor, dim: int, start: Tensor, length: Tensor, n: int) -> Tensor:
-    """One axis: n places through triangles, one tap after another, so that the order of the sum is always the same."""
+    """One axis of boxes: n outputs, each the sum of as many pixels as the largest box needs."""
+    # Output i looks at the box at c = (i + 1/2) s, where s is the side of the box over n, through a triangle that reaches
+    # max(1, s) pixels either way and is normalized inside the box. This is bilinear interpolation where the box grows, and
+    # an antialiased one where it shrinks: what torchvision calls `antialias=True`.
     step = (length.double() * (1 / n)).float()[:, None, None]
     reach = step.clamp(min=1)
     centre = (torch.arange(n, device=step.device) + 0.5)[:, None] * step
@@ -198,5 +192,6 @@ def _resize_axis(images: Tensor, dim: int, start: Tensor, length: Tensor, n: int
     weight = weight / weight.sum(2, keepdim=True)
     source = (place.long() + start[:, None, None]).clamp(max=images.shape[dim] - 1)
     parts = zip(source.unbind(2), weight.unbind(2), strict=True)
+    # One tap after another, so that the order of the sum is always the same, bit for bit.
     terms = [gather_along_axis(images, dim, there) * broadcast_along_axis(share, images, dim) for there, share in parts]
     return sum(terms[1:], terms[0]).clamp(max=1)  # weights sum to 1 but for a bit

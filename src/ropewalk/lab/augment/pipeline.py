@@ -1,5 +1,10 @@
 """Operations by name, applied to a batch in the order of `AUGMENT_OPERATIONS`, then mixup or CutMix.
 
+RandAugment applies to each sample some operations of one magnitude, drawn from fourteen with replacement. The magnitude
+counts 30 levels, of which the last is an operation's strongest: shear 0.3, translation by 150/331 of a side, cut to whole
+pixels, rotation by 30 degrees, blend factors 1 ± 0.9, 4 of 8 bits, and a threshold of 0. Signs are drawn. The list and its
+scale are torchvision's.
+
 Mixup and CutMix mix neighbors: samples 2i and 2i + 1 of a batch, and their targets.
 
     x_a <- w x_a + (1 - w) x_b,   x_b <- w x_b + (1 - w) x_a,   targets alike with the mean of w
@@ -11,31 +16,111 @@ before it is cut off at the edges, and targets count its pixels after that. The 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from ropewalk.encoding import not_negative, one_of, positives
-from ropewalk.lab.augment.color import apply_three_augment, jitter_color
+from ropewalk.lab.augment.color import (
+    apply_three_augment,
+    autocontrast_images,
+    blend_images,
+    convert_to_gray,
+    equalize_images,
+    jitter_color,
+    mean_color,
+    posterize_images,
+    smooth_images,
+    solarize_images,
+)
 from ropewalk.lab.augment.geometry import (
     CROP_TRIES,
+    AffineMoves,
     broadcast_along_axis,
     broadcast_per_sample,
+    build_affine_maps,
+    compose_affine_maps,
     crop_padded,
     draw_crop_boxes,
     flip_images,
     resize_boxes,
     rotate_quarter_turns,
+    warp_images,
 )
-from ropewalk.lab.augment.rand_augment import MAGNITUDE_LEVELS, apply_rand_augment
 from ropewalk.lab.hash_random import draw_beta, draw_uniform
 from ropewalk.positions import readable
 from ropewalk.validation import check_choice
 
+RAND_AUGMENT_OPERATIONS = (
+    "identity",
+    "shear-x",
+    "shear-y",
+    "translate-x",
+    "translate-y",
+    "rotate",
+    "brightness",
+    "colour",
+    "contrast",
+    "sharpness",
+    "posterise",
+    "solarise",
+    "autocontrast",
+    "equalise",
+)
+_MOVE_SLICE, _BLEND_SLICE = slice(1, 6), slice(6, 10)
+MAGNITUDE_LEVELS = 30
+
+
+def apply_rand_augment(images: Tensor, u: Tensor, magnitude: float) -> Tensor:
+    """Float images (B C H W) in [0, 1] after n operations; u (B, 2n), for each a number that chooses and one that signs."""
+    # Every sample goes through every color operation and keeps the one it drew: a loop over samples would launch far more
+    # kernels. Affine operations are composed into one map per sample and interpolated once, after all color operations, so
+    # that black corners never enter a histogram.
+    level, sides = magnitude / MAGNITUDE_LEVELS, images.shape[-2:]
+    maps, moving = [], []
+    for number, coin in zip(u[:, ::2].unbind(1), u[:, 1::2].unbind(1), strict=True):
+        chosen, sign = choose_operations(number), 1 - 2 * (coin < 0.5).float()
+        images = apply_color_operations(images, chosen, sign, level)
+        maps.append(build_affine_maps(draw_affine_moves(chosen, sign, level, *sides), 30 * level, *sides))
+        moving.append(chosen[:, _MOVE_SLICE].any(1))
+    return warp_images(images, reduce(compose_affine_maps, maps), torch.stack(moving).any(0)) if maps else images
+
+
+def choose_operations(u: Tensor) -> Tensor:
+    """Which of the choices each sample has, (B, 14), by numbers (B,)."""
+    return (u * len(RAND_AUGMENT_OPERATIONS)).long()[:, None] == torch.arange(len(RAND_AUGMENT_OPERATIONS), device=u.device)
+
+
+def apply_color_operations(images: Tensor, chosen: Tensor, sign: Tensor, level: float) -> Tensor:
+    """The colours of each sample after what it chose (B, 14), at a level in [0, 1]."""
+    has = dict(
+        zip(RAND_AUGMENT_OPERATIONS, (broadcast_per_sample(column, images) for column in chosen.unbind(1)), strict=True)
+    )
+    plain = convert_to_gray(images)
+    poorer = torch.where(has["colour"], plain, 0.0)
+    poorer = torch.where(has["contrast"], mean_color(plain), poorer)
+    poorer = torch.where(has["sharpness"], smooth_images(images), poorer)
+    blended = broadcast_per_sample(chosen[:, _BLEND_SLICE].any(1), images)
+    result = torch.where(blended, blend_images(images, poorer, 1 + sign * (0.9 * level)), images)
+    result = torch.where(has["posterise"], posterize_images(images, 8 - round(4 * level)), result)
+    result = torch.where(has["solarise"], solarize_images(images, 1 - level), result)
+    result = torch.where(has["autocontrast"], autocontrast_images(images), result)
+    return torch.where(has["equalise"], equalize_images(images), result)
+
+
+def draw_affine_moves(chosen: Tensor, sign: Tensor, level: float, rows: int, columns: int) -> AffineMoves:
+    """How far each sample moves by what it chose (B, 14), at a level in [0, 1]."""
+    far = 150 / 331 * level
+    shear_x, shear_y, right, down, turn = (chosen[:, _MOVE_SLICE] * sign[:, None]).unbind(1)
+    shear = 0.3 * level
+    return AffineMoves(shear_x * shear, shear_y * shear, right * int(far * columns), down * int(far * rows), turn)
+
+
+# A coin, two numbers for λ, and the center of a box of up to three axes.
 MIX_DRAWS = 6
-"""A coin, two numbers for λ, and the middle of a box of up to three axes."""
+# In the order in which they are applied.
 AUGMENT_OPERATIONS = ("crop", "resized-crop", "flip", "turn", "rand-augment", "three-augment", "jitter")
-"""In the order in which they act."""
 VOLUME_OPERATIONS = ("crop", "flip", "turn")
 COLOR_OPERATIONS = ("rand-augment", "three-augment", "jitter")
 
@@ -101,8 +186,10 @@ def check_operations_fit(operations: Sequence[str], shape: Sequence[int], size: 
             raise ValueError(f"{name!r} is for images of 1 or 3 channels, got {tuple(shape)}")
 
 
+# The random stream of augmentation, different from the streams of other draws for the same samples.
 AUGMENT_STREAM = 0xA06
-"""Keeps these numbers apart from those that others draw for the same samples."""
+# Columns of draws, in this order. They may neither move nor change in number: the same settings would augment differently
+# than in old runs. The draws of rand-augment, whose number is a setting, follow, and then one of turn.
 DRAWS_PER_OPERATION = {
     "crop": 3,
     "resized-crop": 2 * CROP_TRIES + 2,
@@ -111,8 +198,6 @@ DRAWS_PER_OPERATION = {
     "jitter": 3,
     "mix": MIX_DRAWS,
 }
-"""How many numbers each has, one after the other. Those of rand-augment, which vary in count, come after them, and then one
-of turn."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What encodings cost, beside a floor and beside peers, each in one run. An op whose output is wrong gets no figure."""
+"""Benchmarks of encodings beside a lower bound and beside other libraries. Operations with wrong outputs get no figures."""

@@ -1,4 +1,4 @@
-"""Who is right: formulas in float64 that share nothing with what they judge, and how far from them an output may be.
+"""Reference formulas in float64, and the error that an output may have. They share no code with what they judge.
 
 Tables are ([h] n ...) as in codes, h dividing the heads; x is (B H N D).
 """

@@ -1,4 +1,4 @@
-"""Turning q and k on a CPU, in eager PyTorch and one thread: ours beside everyone else's, all taking turns in one run."""
+"""The suite `cpu`: rotation of q and k in eager PyTorch and one thread, ours and other libraries' interleaved in one run."""
 
 import contextlib
 import functools

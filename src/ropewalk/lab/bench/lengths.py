@@ -1,4 +1,4 @@
-"""Decoding one token, where Python is all that costs; and long sequences, in time and memory."""
+"""The suite `lengths`: decoding of one token, where Python's overhead dominates, and long sequences in time and memory."""
 
 import functools
 from collections.abc import Callable
@@ -44,6 +44,8 @@ def create_bench_rope() -> rw.Encoding:
 
 def rotate_in_float64(pair: tuple[Tensor, Tensor], places: Tensor) -> list[Tensor]:
     """q and k turned in float64, by angles that are rounded once, to float32."""
+    # Angles are rounded to float32 as in the implementations: at a million tokens that rounding exceeds the error that is
+    # allowed for a rotation.
     frequency = ROPE_BASE ** (
         -torch.arange(0, SEQUENCE_HEAD_DIM, 2, device=get_bench_device(), dtype=torch.float64) / SEQUENCE_HEAD_DIM
     )
@@ -71,6 +73,7 @@ def measure_decoding() -> BenchRow:
 @torch.no_grad()
 def measure_transformers_decoding() -> BenchRow:
     """The same by transformers' functions."""
+    # transformers takes seconds to import, and only this row needs it.
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 

@@ -1,8 +1,8 @@
-"""Other people's rotations, where they are installed: functions of q and k (B H N D), with their tables made beforehand.
+"""Rotations of other libraries, where they are installed.
 
-Each says how its pairs lie, so that it is judged by the same, and gets q and k stored as it likes them.
-
-timm's rotary attention inside our ViT: the same model, whose blocks turn q and k by timm's own tables and function.
+A `RotationPeer` makes a function of q and k (B H N D) from angles, so that its tables are made beforehand. It names its
+layout of channel pairs, in which it is judged, and the memory layout of q and k that it is written for. `create_timm_axial`
+and `create_timm_mixed` put rotary embeddings of timm into our ViT, whose blocks then use timm's tables and function.
 """
 
 import functools

@@ -1,9 +1,8 @@
-"""Models that differ by their encoding alone: none, each of ours in all its forms, and timm's where it is installed.
+"""The suite `steps`: training steps, inference and memory of a ViT-S with each encoding, beside the same model with none.
 
-A ViT-S with each encoding, beside the same model with none: training step, inference, memory.
-
-Same residual stream (bfloat16 by autocast), same tokens, same images; the model and the one with none take turns. Captured
-is the same work in a CUDA graph: what the device does, where it may wait for Python to launch it otherwise.
+The contenders are our encodings in all their forms, and timm's if it is installed. All have the same residual stream
+(bfloat16 by autocast), tokens and images; each is interleaved with the model without an encoding. "captured" is the same
+work in a CUDA graph: the time of the device, which otherwise may wait for Python to launch kernels.
 """
 
 import contextlib
@@ -112,11 +111,13 @@ class StepContender:
         self.model = make(setting).to(get_bench_device())
         self.images = torch.randn(setting.batch, 3, *setting.size, device=get_bench_device())
         self.labels = torch.randint(setting.classes, (setting.batch,), device=get_bench_device())
+        # A captured optimizer has to count its steps on the device.
         capturable = "captured" in mode
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True, capturable=capturable)
         self.stream = self._stream()
         if "compiled" in mode:
             self.model.compile(fullgraph=True, dynamic=False, backend=setting.backend)
+        # This also compiles the model and creates the optimizer's state, neither of which may be captured.
         self.memory = measure_peak_memory(self._train, above=before)
         self.train: TimedWork = self._train
         self.infer: TimedWork = self._infer

@@ -1,6 +1,7 @@
-"""Medians of times in milliseconds, on CUDA by events, elsewhere by the clock; and peaks of memory.
+"""Times in milliseconds, peaks of memory, and the rows of a benchmark.
 
-Rows to be: what each is called and how its figures are found. One that fails says why, and the others go on.
+Times are medians: by events on CUDA, by the clock elsewhere. A `BenchJob` is a row that is to be measured; if it fails, the
+row has the reason, and the other jobs continue.
 """
 
 import gc
@@ -35,6 +36,8 @@ def time_graph_replay(work: TimedWork, *, rounds: int = 15, inner: int = 20) -> 
 
 def capture_graph(work: TimedWork, *, inner: int = 1) -> TimedWork:
     """So many calls of `work` as one CUDA graph."""
+    # The first calls initialize libraries and choose kernels, which cannot be captured. They run on a side stream, as CUDA
+    # graphs ask for.
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -71,6 +74,7 @@ def time_backward_replay(
     there, again = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(there):
         outs = forward()
+    # One memory pool for both graphs: the backward pass reads what the captured forward pass stored.
     with torch.cuda.graph(again, pool=there.pool()):
         for _ in range(inner):
             torch.autograd.grad(outs, inputs, gradients, retain_graph=True)
@@ -95,6 +99,8 @@ def time_dispatch(work: TimedWork, *, rounds: int = 15, inner: int = 10) -> floa
     """How long a call of `work` keeps Python busy, whatever it leaves for the device to do."""
     for _ in range(3):
         work()
+    # Several short calls are timed in a row, because reading the clock takes time. Long ones are not: the launch queue would
+    # fill up, and Python would wait for the device.
     inner = max(1, min(inner, int(LONG_CALL_MS / _time_by_clock(work, 1))))
     return statistics.median(_time_by_clock(work, inner) for _ in range(rounds))
 
@@ -118,6 +124,7 @@ def time_interleaved_rounds(
         work()
     times: list[list[float]] = [[] for _ in works]
     for turn in range(rounds):
+        # Every other round goes backwards, so that a clock rate that drifts within a round favors none of them.
         for i in range(len(works))[:: 1 - 2 * (turn % 2)]:
             times[i].append(once(works[i], inner))
     return times
@@ -129,6 +136,7 @@ def _time_by_clock(work: TimedWork, inner: int) -> float:
     start = time.perf_counter()
     for _ in range(inner):
         work()
+    # Not synchronized at the end: `time_dispatch` measures how long Python is busy.
     return (time.perf_counter() - start) * 1e3 / inner
 
 
@@ -189,6 +197,7 @@ class BenchJob:
         except Exception as error:
             return {**self.labels, "failed": collapse_whitespace(f"{type(error).__name__}: {error}")[:MAX_REASON_LENGTH]}
         finally:
+            # What this row allocated must not count towards the peak memory of the next.
             if torch.cuda.is_available():
                 gc.collect()
                 torch.cuda.empty_cache()

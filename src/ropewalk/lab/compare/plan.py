@@ -23,8 +23,8 @@ from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
-from ropewalk.lab.metrics import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_json
+from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
 FAILURE_FILE, TRACEBACK_FILE = "failed.txt", "trace.txt"

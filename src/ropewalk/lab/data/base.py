@@ -1,25 +1,72 @@
-"""What every data set is, wherever its images lie.
+"""What all datasets share: batches, splits, image sizes and moments.
 
-How large a random crop is: it knows nothing of images, so that settings can name it without torchvision.
-
-Samples that are the same in every epoch: read once from their files, they stay on the device.
-
-Data sets that fit in memory: all images lie on one device and batches are picked there, so that nothing is waited for.
+`ImageData` is a dataset of images with labels, whether its images are in files or in memory; `MemoryData` holds all images
+on one device and picks batches there. `SampleCache` keeps decoded images of a split on the device, if they are the same in
+every epoch.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.encoding import one_of
-from ropewalk.lab.data.image_arrays import RESIZE_CHUNK, channel_moments, resize_images, resolve_sides
+from ropewalk.encoding import one_of, positives
 from ropewalk.lab.data.sampling import split_train_validation
+
+# Images that are converted to float at once, which takes four times their memory.
+RESIZE_CHUNK = 1024
+
+
+def resolve_sides(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """Sides as they were asked for, one number being all."""
+    sides = positives("size", tuple(size) if isinstance(size, Sequence) else (size,) * axes)
+    if len(sides) != axes:
+        raise ValueError(f"size must be one number or {axes}, got {sides}")
+    return sides
+
+
+def resize_images(images: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Images of another size, bilinear and antialiased; volumes as in `resample_volumes`."""
+    if images.shape[2:] == size:
+        return images
+    out = images.new_empty(*images.shape[:2], *size)
+    for i in range(0, len(images), RESIZE_CHUNK):
+        chunk = images[i : i + RESIZE_CHUNK].float()
+        chunk = (
+            F.interpolate(chunk, size, mode="bilinear", antialias=True) if len(size) == 2 else resample_volumes(chunk, size)
+        )
+        out[i : i + RESIZE_CHUNK] = chunk.round_().clamp_(0, 255)
+    return out
+
+
+def resample_volumes(volumes: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Float volumes (N C D H W) of another size: means of what cells cover along axes that shrink, trilinear along others.
+
+    So an occupancy becomes the share of a cell that is filled. Where a side is no multiple of the new one, a cell counts all
+    voxels that it touches.
+    """
+    fewer = tuple(min(old, new) for old, new in zip(volumes.shape[2:], size, strict=True))
+    volumes = volumes if fewer == volumes.shape[2:] else F.interpolate(volumes, fewer, mode="area")
+    return volumes if fewer == size else F.interpolate(volumes, size, mode="trilinear")
+
+
+def channel_moments(some: Iterable[Tensor], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel of images (N C *size), in [0, 1]. Sums are of integers, hence exact."""
+    count, first, second = 0, [0] * channels, [0] * channels
+    for images in some:
+        rows = images.transpose(0, 1).flatten(1)
+        count += rows.shape[1]
+        first = [a + b for a, b in zip(first, rows.sum(1, dtype=torch.int64).tolist(), strict=True)]
+        squares = rows.int().square().sum(1, dtype=torch.int64).tolist()
+        second = [a + b for a, b in zip(second, squares, strict=True)]
+    mean = tuple(a / count / 255 for a in first)
+    return mean, tuple((count * b - a * a) ** 0.5 / count / 255 for a, b in zip(first, second, strict=True))
 
 
 @dataclass(frozen=True)
@@ -138,8 +185,8 @@ class CropRange(NamedTuple):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
 
+# Splits whose images have more bytes are read from their files in every epoch.
 MAX_CACHE_BYTES = 2**30
-"""Bytes of a split's images beyond which its files are read anew in every pass."""
 
 
 class SampleCache:
@@ -182,8 +229,8 @@ def pick_batches(whole: ImageBatch, order: Sequence[Tensor]) -> Iterator[ImageBa
         yield whole[some]
 
 
+# Images (N C *sides) and labels (N,).
 LabeledImages = tuple[Tensor, Tensor]
-"""Images (N C *sides) and labels (N,)."""
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ ANNOTATION_RULES = {
     "area": FieldRule("a number", is_finite_number, 0),
     "iscrowd": FieldRule("0 or 1", lambda value: value in (0, 1), 0),
 }
+# Rules for annotations if masks are requested.
 MASK_ANNOTATION_RULES = ANNOTATION_RULES | {
     "segmentation": FieldRule("polygons of three points or more, or run lengths", _is_outline)
 }
-"""Of things whose outlines are asked for."""
 
 _MaskEntry = dict[str, Any]
 

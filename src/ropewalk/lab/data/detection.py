@@ -1,10 +1,9 @@
-"""Images with things in them, each with a box, a kind and, if asked for, a mask: what sets of them have in common.
+"""What Penn-Fudan and COCO have in common: images with objects, each with a box, a class and, if requested, a mask.
 
-    scenes = open_scenes("data/pennfudan", validation=0.1, fraction=1.0, masks=True)
-    scenes.read("test", 3)   # a Scene
+    scenes = CocoData(Path("data/coco"), validation=0.1, fraction=1.0, masks=True)
+    scenes.read("test", 3)   # an ImageScene
 
-A folder with PNGImages/ and PedMasks/ is Penn-Fudan's, one with annotations/ has COCO's form. Which images are tested on and
-validated by does not depend on the seed of a run.
+The test and validation images do not depend on the seed of a run.
 """
 
 from abc import abstractmethod
@@ -18,27 +17,26 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.base import HasMoments
-from ropewalk.lab.data.image_arrays import channel_moments
+from ropewalk.lab.data.base import HasMoments, channel_moments
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.sampling import split_train_validation, spread_evenly
 
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_SCENES = 256
-"""The most images that mean and deviation are taken of."""
+# Seed of the splits, the same for all runs.
 SCENE_SPLIT_SEED = 0
-"""Of the parts, whatever that of a run is."""
 
 
 @dataclass(frozen=True)
 class ImageScene:
-    """An image and the things in it.
+    """An image and the objects in it.
 
     image   uint8 (3 rows columns).
     boxes   float32 (n, 4): x, y, x, y in pixels, inside the image.
     labels  int64 (n,), from 1 on.
-    crowd   bool (n,): many things in one box, which are not trained on, and do no harm if they are found.
-    areas   float32 (n,): pixels of the things, by which they are small or large.
-    masks   bool (n, rows, columns), or None where they were not asked for.
+    crowd   bool (n,): many objects in one box: not trained on, and no false positive if detected.
+    areas   float32 (n,): pixels of the objects, by which they are small or large.
+    masks   bool (n, rows, columns), or None if not requested.
     """
 
     image: Tensor

@@ -1,10 +1,8 @@
-"""Images of files in three colours of 8 bits.
+"""Images and label maps, read from files. Errors name the file.
 
-Grey becomes equal colours, palettes become theirs, and transparent pixels lose their transparency. Images are not turned by
-what cameras note about them. Those of one number a pixel with more than 8 bits, as depths and scans have, are refused: which
-of their values are black and white is not known.
-
-An image and the map of its classes, read from their files. Errors name the file.
+Images become RGB with 8 bits a color: gray ones get equal colors, palettes are applied, and transparency is dropped. The
+orientation that cameras store is ignored. Images of more than 8 bits a pixel in one channel, as depths and scans have, are
+refused, since it is not known which of their values are black and white.
 """
 
 from collections.abc import Callable
@@ -14,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+# Prefixes of the modes of images with more than 8 bits a pixel: integers and floating-point numbers.
 DEEP_MODES = ("I", "F")
-"""How the modes of such images begin: of whole numbers, and of fractions."""
 
 
 def open_image_lazily(path: str | Path) -> Image.Image:
@@ -33,10 +31,10 @@ def read_rgb_image(path: str | Path) -> Image.Image:
         return image.convert("RGB")
 
 
+# Label of pixels whose class is unknown: they are neither trained on nor evaluated.
 IGNORED_LABEL = 255
-"""The number of pixels of which nothing is known: they are not trained on and not judged."""
+# Palette, gray, and black and white: the modes in which a pixel is one number of at most 8 bits.
 LABEL_MAP_MODES = ("P", "L", "1")
-"""Of palettes, of grey, of black and white: those in which a pixel is a number."""
 
 
 class MapPair(NamedTuple):

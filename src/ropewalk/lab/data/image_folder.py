@@ -1,15 +1,7 @@
-"""Images of files, cut to size: the part of a folder's work that is done in other processes.
-
-In training, if a crop is asked for, a random resized one: an area of 8 % to 100 % of the image and a ratio of width to
-height of 3/4 to 4/3, if nothing else is said, its logarithm uniform; up to ten are drawn until one fits into the image, and
-if none does, it is the largest in the middle of such a ratio. At evaluation, the image is resized until 7/8 of it cover the
-size, and the middle is cut out. Both resize by antialiased bilinear interpolation. Draws follow from seed, epoch and the
-index of the sample.
-
-Data sets in a folder of images, read by workers while the model is busy.
+"""Datasets in a folder of images, read and cropped by workers while the model computes.
 
 A folder has train/ and test/, with a folder of images for each class, and may have val/ for validation. If val/ is there
-without test/, as in ImageNet, it is the test set. Images become RGB, of one size; `Crops` says how.
+without test/, as in ImageNet, it is the test set. Images become RGB, of one size, as `ImageCrops` cuts them.
 """
 
 import math
@@ -24,30 +16,31 @@ from torch.utils.data import Dataset
 from torchvision.datasets import DatasetFolder, ImageFolder  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
 
-from ropewalk.lab.data.base import CropRange, ImageBatch, SampleCache
-from ropewalk.lab.data.image_arrays import channel_moments, resolve_sides
+from ropewalk.lab.data.base import CropRange, ImageBatch, SampleCache, channel_moments, resolve_sides
 from ropewalk.lab.data.image_files import read_rgb_image
 from ropewalk.lab.data.loader import WorkerData
 from ropewalk.lab.data.sampling import split_train_validation
 from ropewalk.lab.hash_random import draw_uniform
 
+# Crops. In training, if a crop is requested, a random resized one: by default an area of 8 % to 100 % of the image and a
+# ratio of width to height of 3/4 to 4/3, its logarithm uniform. Up to ten are drawn until one fits into the image, and if
+# none does, it is the largest in the center with such a ratio. In evaluation, the image is resized until 7/8 of it cover the
+# size, and the center is cut out. Both resize by antialiased bilinear interpolation. Draws follow from the seed, the epoch
+# and the index of the sample.
 FILE_CROP_TRIES = 10
+# The part of the image that evaluation uses, along its shorter side: 224 of 256 pixels.
 CENTER_SHARE = 7 / 8
-"""The part of the image that evaluation looks at, along its shorter side: 224 of 256 pixels."""
+# Random stream.
 FILE_CROP_STREAM = 1005
-"""The stream of draws."""
 
+# Top, left, height, width.
 PixelBox = tuple[int, int, int, int]
-"""Top, left, height, width."""
+# Four numbers in [0, 1) for each try.
 CropDraws = list[list[float]]
-"""Four numbers in [0, 1) for each try."""
 
 
 class ImageCrops(Dataset[ImageBatch | str]):
-    """Batches of images that are cut to size, at random if there is a crop; or words about a file that is no image.
-
-    They are words and not an error, because an error from a worker comes in a cycle of references with its loader, which
-    then waits seconds for each worker to end.
+    """Batches of images that are cut to size, at random if there is a crop; or the message of an error about a file.
 
     samples  Files and labels. A key is an epoch and the indices of a batch among them.
     """
@@ -87,7 +80,7 @@ class ImageCrops(Dataset[ImageBatch | str]):
         )
 
     def _open(self, path: str, draws: CropDraws) -> Any:
-        """What is cut."""
+        """Read what is cropped."""
         return read_rgb_image(path)
 
     def _cut(self, image: Any, draws: CropDraws) -> Tensor:
@@ -129,10 +122,10 @@ def choose_crop_box(size: Sequence[int], draws: CropDraws, crop: CropRange) -> P
     return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
+# Height and width of images, if no size is given.
 DEFAULT_IMAGE_SIZE = 224
-"""Of images, if none is asked for."""
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_IMAGES = 2048
-"""The most images that mean and deviation are taken of."""
 
 
 class FolderData(WorkerData):
@@ -183,6 +176,7 @@ class FolderData(WorkerData):
 
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[ImageBatch]:
         count, shape, read = self.counts[split], (self.channels, *self.size), super()._batches
+        # Random crops differ in every epoch, so that only other images are worth keeping.
         if not self._crops[split].still or not SampleCache.fits(count, shape):
             return read(split, order, epoch)
         kept = self._kept[split] = self._kept.get(split) or SampleCache(count, shape, self.device)

@@ -1,7 +1,4 @@
-"""Samples read by workers while the model is busy.
-
-Data whose samples lie in files: batches are read by workers while the model is busy.
-"""
+"""Samples that are read from files by worker processes while the model computes."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +16,10 @@ T = TypeVar("T")
 
 
 class SampleReader(Generic[T]):
-    """Reads what keys ask for, in their order, until something is words: those say what cannot be read.
+    """Reads the samples of keys, in their order; a sample that is a string is the message of an error.
 
     workers  Processes that read, at most one a core; 0 reads where samples are used. What is read does not depend on it.
-    name     What is read, for those who ask wrongly.
+    name     What is read, for error messages.
     lasting  Whether workers stay after a pass.
     """
 
@@ -31,7 +28,9 @@ class SampleReader(Generic[T]):
         self._asked, self._pass = list[Any](), 0
         self._loader = DataLoader(
             samples,
+            # A key stands for a whole batch, which the dataset collates itself.
             batch_size=None,
+            # A list that each pass fills anew: a DataLoader refuses another sampler, and new workers take seconds to start.
             sampler=self._asked,
             num_workers=self.workers,
             persistent_workers=lasting and self.workers > 0,
@@ -45,6 +44,8 @@ class SampleReader(Generic[T]):
         self._pass += 1
         turn = self._pass
         for sample in self._loader:
+            # Workers return a message in place of an error: an exception from a worker keeps the loader alive in a cycle of
+            # references, which then waits seconds for each worker to end.
             if isinstance(sample, str):
                 raise ValueError(sample)
             yield sample
@@ -53,10 +54,10 @@ class SampleReader(Generic[T]):
 
 
 class WorkerData(ImageData):
-    """Each split has a reader of samples, which make a batch of an epoch and indices, or words about a file that is wrong.
+    """Each split has a reader whose samples are batches, by epoch and indices, or the message of an error about a file.
 
     index    Of each split, the numbers of its samples.
-    workers  Processes that read, as `Reader` has them.
+    workers  Processes that read, as in `SampleReader`.
     """
 
     def __init__(self, samples: Mapping[str, Dataset[ImageBatch | str]], index: dict[str, Tensor], workers: int) -> None:

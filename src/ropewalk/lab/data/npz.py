@@ -11,7 +11,7 @@ import hashlib
 import warnings
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,26 @@ import torch
 from torch import Tensor
 
 from ropewalk.lab.data.base import ImageSource, LabeledImages
-from ropewalk.lab.data.image_arrays import infer_layout, move_channels_first
+
+
+def infer_layout(shape: Sequence[int], what: str) -> tuple[int, tuple[int, ...]]:
+    """Channels and sides of images in an array of this shape, the last axis being channels if it is 1 or 3.
+
+    (N H W) has one channel; (N H W 1) and (N H W 3) are images; any other (N D H W) is volumes of one channel, and
+    (N D H W 1) and (N D H W 3) are volumes. So volumes of width 1 or 3 need an axis of channels.
+    """
+    axes, trailing = len(shape) - 1, shape[-1] in (1, 3) if shape else False
+    plain, with_channels = axes == 2 or (axes == 3 and not trailing), axes in (3, 4) and trailing
+    if not (plain or with_channels) or 0 in shape:
+        wanted = "(N, H, W), (N, H, W, 3), (N, D, H, W) or (N, D, H, W, 1), with no side 0"
+        raise ValueError(f"{what} must be {wanted}, got {tuple(shape)}")
+    return (1, tuple(shape[1:])) if plain else (shape[-1], tuple(shape[1:-1]))
+
+
+def move_channels_first(array: np.ndarray, what: str) -> Tensor:
+    """The images of an array, (N C *sides)."""
+    channels, sides = infer_layout(array.shape, what)
+    return torch.from_numpy(array.reshape(-1, *sides, channels)).movedim(-1, 1).contiguous()
 
 
 def hash_images(images: Tensor) -> list[bytes]:

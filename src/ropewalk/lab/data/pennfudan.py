@@ -1,10 +1,8 @@
-"""The Penn-Fudan database of pedestrians: which files it has, and what is what.
+"""The Penn-Fudan database of pedestrians: images of streets, with a box and a mask for each pedestrian.
 
 A folder has PNGImages/ and PedMasks/. The mask of an image NAME.png is NAME_mask.png: 0 is background, k the k-th
-pedestrian. A fixed permutation of the names, in their order, says what is what: of 170 images 40 are tested on and 20
-validated by.
-
-Penn-Fudan's images of streets, with a box and a mask for each pedestrian. A box is the least that holds a mask.
+pedestrian. A box is the smallest that holds a mask. The database has no splits: a fixed permutation of the names, in their
+order, assigns 40 of 170 images to the test set and 20 to the validation set.
 """
 
 from pathlib import Path
@@ -16,10 +14,10 @@ from torchvision.ops import masks_to_boxes  # type: ignore[import-untyped]
 from ropewalk.lab.data.detection import DetectionData, ImageScene, choose_train_share, read_image_tensor
 from ropewalk.lab.data.image_files import MapPair, check_map_pair, read_label_map
 
+# Images of the database, of its test set and of its validation set; other folders are split in the same ratios.
 PENNFUDAN_IMAGES, PENNFUDAN_TESTS, PENNFUDAN_VALIDATION = 170, 40, 20
-"""Images of the database, and of two parts of it; other folders are cut in the same shares."""
+# Seed of the permutation, the same for all runs.
 PENNFUDAN_SEED = 0
-"""Of the permutation, whatever that of a run is."""
 
 
 def is_pennfudan(folder: Path) -> bool:
@@ -64,7 +62,8 @@ class PennFudanData(DetectionData):
             came = f"{tuple(image.shape[-2:])} and {tuple(masks.shape[-2:])}"
             raise ValueError(f"{' and '.join(map(str, self.files[number]))} must have one size, got {came}")
         count = len(masks)
-        boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])  # the last pixel is inside
+        # masks_to_boxes ends at the last pixel, our boxes after it.
+        boxes = masks_to_boxes(masks) + torch.tensor([0.0, 0.0, 1.0, 1.0])
         labels, crowd = torch.ones(count, dtype=torch.int64), torch.zeros(count, dtype=torch.bool)
         return ImageScene(image, boxes, labels, crowd, masks.flatten(1).sum(1).float(), masks if self.masks else None)
 

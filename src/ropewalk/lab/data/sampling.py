@@ -1,12 +1,4 @@
-"""Which samples of a part come when, and in which process: positions from 0 on, one tensor a batch.
-
-Which samples of a training set are trained on and which are kept for validation, by seed and class by class.
-
-Each sample draws a number from the seed and its index, and these order the samples of a class; the k-th of n, from 0 on,
-has the place (k + 1/2) / n. The validation set has the places below `validation`. What is left is placed anew by other
-draws, and the places below `fraction` are trained on. So classes keep their shares to within half a sample, the validation
-set does not depend on `fraction`, and smaller fractions lie inside larger ones. Every class keeps one sample to train on.
-"""
+"""The order of samples in an epoch, the share of each process, and the split into training and validation set."""
 
 import torch
 from torch import Tensor
@@ -14,8 +6,8 @@ from torch import Tensor
 from ropewalk.encoding import positive
 from ropewalk.lab.hash_random import draw_words
 
+# The random stream that orders an epoch, different from those of augmentation.
 SHUFFLE_STREAM = 1001
-"""The stream of draws that orders an epoch; those of augmentation are others."""
 
 
 def epoch_order(
@@ -36,6 +28,7 @@ def epoch_order(
     if count < batch:
         raise ValueError(f"batch must be at most the number of samples, got {batch} and {count}")
     order = order_by_draw(torch.arange(count), seed=seed, epoch=epoch, stream=SHUFFLE_STREAM)
+    # Each row is a batch, cut into the runs of the processes.
     whole = order[: count - count % batch].view(-1, world, batch // world)
     return list(whole[:, rank])
 
@@ -65,8 +58,14 @@ def _check_rank(rank: int, world: int) -> None:
         raise ValueError(f"rank must be from 0 to world - 1, got {rank} of {world}")
 
 
+# The split. Each sample draws a number from the seed and its index, and these order the samples of a class; the k-th of n,
+# from 0 on, has the quantile (k + 1/2) / n. The validation set has the quantiles below `validation`. The others are ordered
+# anew by other draws, and the quantiles below `fraction` are trained on. So classes keep their shares to within half a
+# sample, the validation set does not depend on `fraction`, and smaller fractions lie inside larger ones. Every class keeps
+# one sample to train on.
+
+# Random streams.
 VALIDATION_STREAM, FRACTION_STREAM, TEST_STREAM = 1002, 1003, 1004
-"""Streams of draws."""
 
 
 def split_train_validation(labels: Tensor, *, seed: int, validation: float, fraction: float) -> tuple[Tensor, Tensor]:

@@ -1,26 +1,19 @@
-"""Where images and maps lie. Three forms of folders are known, by what is in them:
+"""Images with a class for each pixel, in a folder.
+
+    data = SegmentationData(Path("voc"), size=(320, 320), patch=16, seed=0, validation=0.1, fraction=1.0, workers=4)
+    for batch in data.batches("train", order, epoch=3):
+        batch.images, batch.labels   # uint8 (B 3 320 320), int64 (B 320 320), 255 where the class is unknown
+
+Folders have one of three layouts, recognized by what is in them:
 
 images/, maps/              each with train/, and val/ or test/ or both; a map has the name of its image, as a PNG
 JPEGImages/, SegmentationClass/, ImageSets/Segmentation/    Pascal VOC's, with train.txt and val.txt
-PNGImages/, PedMasks/       Penn-Fudan's, in the parts that `pennfudan` has: whatever is not 0 is a pedestrian
+PNGImages/, PedMasks/       Penn-Fudan's, split as in `pennfudan`: every label but 0 is a pedestrian
 
-Where there is val and no test, val is the test set. Where no validation set is left, a share of the training set is
-kept for it, drawn by a fixed seed, so that all runs share it. classes.txt, a name a line, may name the classes.
-
-Images and maps cut to size, as `sight` has it: the part of the work that is done in other processes.
-
-Images are resized by antialiased bilinear interpolation, maps by the nearest pixel. A map that is judged by stays as it is.
-
-The data set of a folder of images and maps.
-
-Images whose every pixel has a class, which maps tell.
-
-    data = Maps(Path("voc"), size=(320, 320), patch=16, seed=0, validation=0.1, fraction=1.0, workers=4)
-    for batch in data.batches("train", order, epoch=3):
-        batch.images, batch.labels   # uint8 (B 3 320 320), int64 (B 320 320), 255 where nothing is known
-
-`forms` finds the files of a folder, `pairs` reads an image and its map, `views` cuts them to size, and `sets` is the data
-set of them.
+If there is val and no test, val is the test set. If no validation set is left, a share of the training set becomes one,
+drawn by a fixed seed, so that all runs share it. classes.txt, a name a line, may name the classes. Images and maps are cut
+to size as in `views`: images by antialiased bilinear interpolation, maps by the nearest pixel. Maps of evaluation keep their
+size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +30,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS  # type: ignore[import-un
 from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import functional as F
 
-from ropewalk.lab.data.base import ImageBatch
-from ropewalk.lab.data.image_arrays import channel_moments
+from ropewalk.lab.data.base import ImageBatch, channel_moments
 from ropewalk.lab.data.image_files import (
     IGNORED_LABEL,
     MapPair,
@@ -157,7 +149,7 @@ def _read_class_names(path: Path) -> list[str] | None:
 
 
 class MapViews(Dataset[ImageBatch | str]):
-    """Batches of views of training, or words about a file that is wrong, as `Crops` has them."""
+    """Batches of views of training, or the message of an error about a file."""
 
     def __init__(
         self, pairs: Sequence[MapPair], size: tuple[int, int], classes: int, binary: bool, view: ViewOptions, seed: int = 0
@@ -185,7 +177,7 @@ class MapViews(Dataset[ImageBatch | str]):
 
 
 class WholeMaps(Dataset[ImageBatch | str]):
-    """Batches of one image, whole, and its map as it is; or words about a file that is wrong."""
+    """Batches of one image, whole, and its map as it is; or the message of an error about a file."""
 
     def __init__(self, pairs: Sequence[MapPair], size: tuple[int, int], classes: int, binary: bool, patch: int) -> None:
         self.pairs, self.size, self.classes, self.binary, self.patch = pairs, size, classes, binary, patch
@@ -207,8 +199,8 @@ def map_to_tensor(map: Any) -> Tensor:
 
 
 DEFAULT_VIEW = ViewOptions()
+# Mean and deviation are taken over at most so many images.
 MAX_MOMENT_MAPS = 2048
-"""The most images that mean and deviation are taken of."""
 
 
 class SegmentationData(WorkerData):

@@ -19,18 +19,18 @@ from ropewalk.encoding import one_of, positive
 from ropewalk.lab.data.sampling import epoch_order
 from ropewalk.lab.hash_random import derive_seed, draw_uniform
 
+# Random stream of the offset of the first window of an epoch.
 OFFSET_STREAM = 1005
-"""Random stream of where the first window of an epoch begins."""
+# Inserted into a text, with the digits of the key in place of the # signs.
 KEY_SENTENCE, KEY_QUESTION = (
     b"\nThe pass key is #####. Remember it: #####.\n",
     b"\nWhat is the pass key? The pass key is #####",
 )
-"""What is inserted into a text, with the digits of the key in place of the signs."""
 KEY_DIGITS = 5
+# Minimum bytes of a text with a key: half of them are left for the text itself.
 MIN_KEY_LENGTH = 2 * len(KEY_SENTENCE + KEY_QUESTION)
-"""Least bytes of a text with a key: as many around it as it takes itself."""
+# Random stream of keys and of their positions.
 KEY_STREAM = 1006
-"""Random stream of keys and of where they stand."""
 
 
 class TextData:

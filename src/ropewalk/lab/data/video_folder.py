@@ -95,12 +95,12 @@ def _count_frames(av: Any, path: str) -> int:
 
 
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg")
+# Frames of a clip, if no size is given.
 DEFAULT_FRAMES = 16
-"""Of a clip, if no size is asked for."""
+# Mean and deviation are taken over at most so many clips.
 MAX_MOMENT_CLIPS = 256
-"""The most clips that mean and deviation are taken of."""
+# Random stream.
 FRAME_STREAM = 1008
-"""The stream of draws."""
 
 
 def holds_videos(path: Path) -> bool:

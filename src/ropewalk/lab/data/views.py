@@ -1,14 +1,12 @@
-"""What is seen of an image: a part of it in training, all of it when a model is judged. Nothing is padded.
+"""Views of images for detection and segmentation: a part of an image in training, all of it in evaluation, never padded.
 
-In training all views have one size. A view is a part of its image, of the shape of the view, resized to it: in the middle
-and as large as fits, if nothing is drawn. With `crop` it lies anywhere, and is smaller along each side by a factor, its
-logarithm uniform; factors below 1 would show more than there is and count as 1. With `flip` every second view is mirrored.
-Draws follow from the seed, the epoch and the number of the image.
+In training all views have one size. A view is a part of its image, of the shape of the view, resized to it: by default in
+the center and as large as fits. With `crop` it lies anywhere, and is smaller along each side by a factor, its logarithm
+uniform; factors below 1 would exceed the image and count as 1. With `flip` half of the views are mirrored. Draws follow from
+the seed, the epoch and the index of the image. Boxes and masks are cut too: objects of which less than a tenth is left, or
+less than 2 pixels along a side, are dropped, and so are crowds.
 
-When a model is judged, each image goes alone, with its shape: `looked_at` says at which size.
-
-Views of images with things in them, as `sight` has them. Boxes and masks are cut along: things of which less than a tenth
-is left, or less than 2 pixels along a side, are left out, and crowds.
+In evaluation each image is alone and keeps its shape: `evaluation_size` is its size.
 """
 
 import math
@@ -26,10 +24,10 @@ from ropewalk.lab.data.detection import DetectionData, ImageScene
 from ropewalk.lab.data.image_folder import PixelBox
 from ropewalk.lab.hash_random import draw_uniform
 
+# Random stream.
 VIEW_STREAM = 1010
-"""The stream of draws."""
+# In evaluation the longer side of an image is at most so many shorter sides of the training images.
 MAX_SIDE_RATIO = 2
-"""The longer side of an image, at most, in shorter sides of the images of training."""
 
 ImageSides = Sequence[int]
 
@@ -79,8 +77,8 @@ def evaluation_size(sides: ImageSides, size: ImageSides, patch: int) -> tuple[in
     return rows, columns
 
 
+# Objects that remain in a view have at least this share of their box, and so many pixels along each side.
 MIN_BOX_SHARE, MIN_BOX_PIXELS = 0.1, 2.0
-"""Of a thing that stays: the share of its box, and pixels along a side."""
 CENTER_VIEW = ViewDraw()
 
 InstanceTensors = dict[str, Tensor]
@@ -89,8 +87,8 @@ ViewKey = tuple[int, list[int]]
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """Views uint8 (B 3 rows columns); boxes, labels and perhaps masks of what is in them, one after another; and how many
-    things each view has. Few tensors travel from a worker sooner than many."""
+    """Views uint8 (B 3 rows columns); boxes, labels and masks (if any) of all their objects, concatenated; and the number of
+    objects of each view."""
 
     images: Tensor
     things: InstanceTensors
@@ -116,12 +114,13 @@ class ViewBatch:
 def collate_views(views: Sequence[tuple[Tensor, InstanceTensors]]) -> ViewBatch:
     """Views and their things as one batch."""
     images, things = zip(*views, strict=True)
+    # Concatenated, since a worker hands over a few large tensors faster than many small ones.
     joined = {name: torch.cat([each[name] for each in things]) for name in things[0]}
     return ViewBatch(torch.stack(images), joined, [len(each["labels"]) for each in things])
 
 
 class SceneViews(Dataset[ViewBatch | str]):
-    """Views of images that are trained on; or words about a file that cannot be read. A key is an epoch and places."""
+    """Views of training images, or the message of an error about a file. A key is an epoch and positions."""
 
     def __init__(self, scenes: DetectionData, size: tuple[int, int], *, seed: int, way: ViewOptions) -> None:
         self.scenes, self.size, self.seed, self.way = scenes, size, seed, way
@@ -146,7 +145,7 @@ class EvaluationScene(NamedTuple):
 
 
 class WholeScenes(Dataset[EvaluationScene | str]):
-    """Images of a part; or words about a file that cannot be read. A key is a place."""
+    """Images of a split, or the message of an error about a file. A key is a position."""
 
     def __init__(self, scenes: DetectionData, part: str, size: tuple[int, int], patch: int) -> None:
         self.scenes, self.part, self.size, self.patch = scenes, part, size, patch

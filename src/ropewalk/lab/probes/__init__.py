@@ -11,17 +11,22 @@ run and its seed. A finished probe is not run again.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
+from rich.console import Console
 
-from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.console import collapse_whitespace
+from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.probes.cost import CONVERGENCE, COST
 from ropewalk.lab.probes.probe import Probe, ProbeRow
 from ropewalk.lab.probes.resolution import RESOLUTION
 from ropewalk.lab.probes.shifts import OFFSET, SHUFFLE, TRANSLATION
 from ropewalk.lab.probes.spectrum import EQUIVARIANCE, FREQUENCIES, WAVE_VECTORS
 from ropewalk.lab.probes.text import PASSKEY, POSITIONS
-from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.progress_bars import StageProgress
+from ropewalk.lab.run_store import RunFolder, translate_run_errors
 from ropewalk.lab.task_types import find_task
 from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.base import TrainedRun
@@ -116,6 +121,51 @@ def save_probe(run: RunFolder, name: str, rows: list[ProbeRow]) -> dict[str, lis
     stored[REFUSED_KEY] = [row for row in stored.pop(REFUSED_KEY, []) if row.get("probe") != name] + refused
     run.write_document(PROBES_FILE, stored)
     return stored
+
+
+class ProbeOutcome(NamedTuple):
+    """The rows of each run by its directory, and the errors of runs that could not be probed."""
+
+    found: dict[str, dict[str, list[ProbeRow]]]
+    errors: list[Exception]
+
+
+def choose_probes(given: Sequence[str]) -> list[str]:
+    """Check names of probes and drop repetitions; all probes if none is given."""
+    return [check_choice("probe", name, PROBES, error=CommandError) for name in dict.fromkeys(given)] or list(PROBES)
+
+
+def probe_or_raise(runs: Sequence[RunFolder], given: Sequence[str], console: Console) -> ProbeOutcome:
+    """Probe runs, and raise the first error if all of them fail."""
+    with translate_run_errors():
+        probed = probe_all_runs(runs, choose_probes(given), console)
+        if not probed.found:
+            raise probed.errors[0]
+    return probed
+
+
+def probe_all_runs(runs: Sequence[RunFolder], chosen: Sequence[str], console: Console) -> ProbeOutcome:
+    """Probe finished runs with those of the chosen probes that support their task. Of several runs, one that fails is
+    reported and the others continue."""
+    asked = [[name for name in chosen if name in list_probe_names(run)] or list(chosen) for run in runs]
+    probed = ProbeOutcome({}, [])
+    with StageProgress(console, sum(map(len, asked))) as shown:
+        for number, (run, own) in enumerate(zip(runs, asked, strict=True)):
+            watch = partial(_show_stage, shown, run, own, sum(map(len, asked[:number])))
+            try:
+                probed.found[str(run.path)] = probe_run(run, own, watch=watch)
+            except KeyboardInterrupt:
+                shown.say("stopped; the same command resumes")
+                raise
+            except Exception as error:
+                probed.errors.append(error)
+                if len(runs) > 1:
+                    shown.say(f"{run.path.name} could not be probed: {collapse_whitespace(error)}")
+    return probed
+
+
+def _show_stage(shown: StageProgress, run: RunFolder, names: list[str], before: int, name: str) -> None:
+    shown.begin(before + names.index(name), f"{run.path.name}: {name}")
 
 
 # Former names, which scripts may import.

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from ropewalk.lab.data.base import ImageBatch
-from ropewalk.lab.patch_size import compute_grid_size
+from ropewalk.lab.patch_grid import compute_grid_size
 from ropewalk.lab.probes.probe import Probe, ProbeCurve, ProbeRow, ProbeRows, find_refusal
 from ropewalk.lab.tasks.classify import open_image_data
 from ropewalk.lab.tasks.trained_images import ImageRun, average_scores, score_answers

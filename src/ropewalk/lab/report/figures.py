@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
-from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.format import format_record_error
@@ -40,7 +39,7 @@ from ropewalk.lab.report.theme import LIGHT_THEME, StyleMap
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_store import PREDICTIONS_FILE
-from ropewalk.lab.task_types import TaskType, find_task
+from ropewalk.lab.task_types import RunMetric, TaskType, find_task
 
 # Scores
 

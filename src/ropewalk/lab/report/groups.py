@@ -14,9 +14,9 @@ from typing import Any
 
 from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
-from ropewalk.lab.metrics import RunMetric, select_metric
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.format import join_words
+from ropewalk.lab.task_types import RunMetric, select_metric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from ropewalk.lab.figures.figure_layout import LABEL_SIZE, get_legend_style, style_axes
-from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, StyleMap, use_css_variables
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.statistics import MeanEstimate
+from ropewalk.lab.task_types import RunMetric
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.0, 2.7  # inches
 PNG_DPI = 160

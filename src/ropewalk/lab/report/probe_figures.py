@@ -13,7 +13,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.metrics import RunMetric
 from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.probes.probe import ProbeCurve, ProbeRow
 from ropewalk.lab.report.format import format_record_error, join_words
@@ -35,6 +34,7 @@ from ropewalk.lab.report.series import EstimateLines, collect_frequencies, colle
 from ropewalk.lab.report.theme import LIGHT_THEME, EncodingStyle, StyleMap
 from ropewalk.lab.results_table import format_score
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.task_types import RunMetric
 from ropewalk.validation import parse_finite
 
 # Curves

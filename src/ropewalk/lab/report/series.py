@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from ropewalk.lab.metrics import BITS_PER_BYTE, TOP1_ACCURACY
 from ropewalk.lab.probes.probe import ProbeRow
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.results_table import MISSING_CELL, format_score
 from ropewalk.lab.statistics import MeanEstimate, estimate_means
+from ropewalk.lab.task_types import BITS_PER_BYTE, TOP1_ACCURACY
 from ropewalk.validation import parse_finite
 
 EstimateLines = dict[str, dict[Any, MeanEstimate]]

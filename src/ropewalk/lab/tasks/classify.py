@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from ropewalk.lab.augment.pipeline import AugmentPipeline
 from ropewalk.lab.config import Config, check_unused_settings
 from ropewalk.lab.data.base import CropRange, ImageBatch, ImageData
+from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.image_folder import FolderData
 from ropewalk.lab.data.sampling import epoch_order, sequential_order
-from ropewalk.lab.data.torchvision_sets import open_dataset
 from ropewalk.lab.init_from import TrainableModel
 from ropewalk.lab.model_building import build_model, check_axes, check_span
-from ropewalk.lab.patch_size import compute_patch_grid, format_patch, patch_divides_image
-from ropewalk.lab.position_augment import perturb_positions
+from ropewalk.lab.patch_grid import compute_patch_grid, format_patch, patch_divides_image, perturb_positions
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, load_trained_weights, normalize_images
 from ropewalk.lab.tasks.trained_images import ImageRun

@@ -29,7 +29,7 @@ from ropewalk.lab.data.views import EvaluationScene, SceneViews, ViewBatch, View
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import TrainableModel, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone, check_axes, check_span
-from ropewalk.lab.patch_size import get_square_side
+from ropewalk.lab.patch_grid import get_square_side
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import (
     CHECKED_SAMPLES,

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ropewalk.lab.augment.pipeline import AugmentPipeline, check_positive_range
 from ropewalk.lab.config import Config
-from ropewalk.lab.data.base import ImageBatch
-from ropewalk.lab.data.image_arrays import resolve_sides
+from ropewalk.lab.data.base import ImageBatch, resolve_sides
 from ropewalk.lab.data.image_files import IGNORED_LABEL
 from ropewalk.lab.data.sampling import epoch_order, spread_evenly
 from ropewalk.lab.data.segmentation import SegmentationData
@@ -27,8 +26,7 @@ from ropewalk.lab.data.views import ViewOptions
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import TrainableModel, load_origin
 from ropewalk.lab.model_building import BackboneOrigin, build_backbone, check_axes, check_span
-from ropewalk.lab.patch_size import compute_patch_grid, get_square_side
-from ropewalk.lab.position_augment import perturb_positions
+from ropewalk.lab.patch_grid import compute_patch_grid, get_square_side, perturb_positions
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.tasks.base import CHECKED_SAMPLES, Trial, check_dense_config, load_trained_weights, normalize_images
 from ropewalk.lab.tasks.classify import check_image_counts

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ropewalk.lab.data.base import ImageBatch, ImageData
 from ropewalk.lab.data.sampling import sequential_order
-from ropewalk.lab.patch_size import compute_patch_grid
+from ropewalk.lab.patch_grid import compute_patch_grid
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.task_types import find_task
 from ropewalk.lab.tasks import load_trained_model

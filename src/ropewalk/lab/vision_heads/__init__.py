@@ -1,6 +1,6 @@
-"""Dense tasks: what is found in an image and where, from the maps of our ViT.
+"""Detection and segmentation heads on the feature maps of our ViT.
 
-No image is padded, and none is judged beside others: positions of an image depend on its own size alone. A place of a map
-covers pixels from i·stride to (i + 1)·stride, and its centre is at (i + ½)·stride: anchors, pooled boxes and outlines go by
-that.
+Images are neither padded nor evaluated beside others: positions depend on the size of the image itself. Cell i of a feature
+map covers the pixels from i · stride to (i + 1) · stride, with its center at (i + 1/2) · stride; anchors, pooled boxes and
+masks follow this.
 """

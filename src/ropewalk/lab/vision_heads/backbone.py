@@ -40,6 +40,7 @@ def choose_resolution(encoding: Encoding) -> str:
     """
     if encoding.size is None:
         return "extrapolate"
+    # Encodings do not declare whether they accept positions outside of their training grid; a call shows it.
     try:
         encoding(encoding.grid(*(2 * side for side in encoding.size))[[0, -1]])
     except ValueError:

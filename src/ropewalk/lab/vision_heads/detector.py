@@ -26,16 +26,17 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 from ropewalk.lab.vision_heads.backbone import DenseModel
 from ropewalk.models import ViT
 
+# The side of a square anchor, in strides of its level.
 ANCHOR_SIDE = 8
-"""The side of a square anchor, in strides of its level."""
+# Ratios of height to width.
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)
-"""Of height to width."""
+# A box is read from the coarsest level on which the root of its area has at least so many strides: 224 pixels at a stride of
+# 16, as in FPN.
 MIN_BOX_STRIDES = 14
-"""Strides that a box has at least on a side, on average, to be read from the level and not from a finer one."""
+# Channels of a level, if the transformer is not narrower.
 MAX_PYRAMID_CHANNELS = 256
-"""Channels of a level, or as many as the transformer has."""
+# Strides of the levels, in patches.
 PYRAMID_STRIDES = (0.25, 0.5, 1.0, 2.0)
-"""Strides of the levels, in patches."""
 
 
 class FeaturePyramid(nn.Module):
@@ -99,13 +100,13 @@ def _lateral_layers(width: int, channels: int) -> nn.Sequential:
     return nn.Sequential(one, ChannelNorm(channels), over, ChannelNorm(channels))
 
 
+# Cells along each side of a pooled box, and the width of the box head in channels of a level.
 BOX_CELLS, MASK_CELL_FACTOR = 7, 4
-"""Cells of a box along each side, and how many times more channels than a level what judges it has."""
+# Cells along each side of a box from which its mask is predicted, at twice the resolution.
 MASK_CELLS = 14
-"""Cells of a box of which its outline is found, at twice that."""
 
+# Of one image: boxes (n, 4), labels (n,) from 1 on, and optionally scores and masks.
 Detections = dict[str, Tensor]
-"""Of one image: boxes (n, 4), labels (n,) from 1 on, and what else is known of them."""
 
 
 class ViTDetector(DenseModel):
@@ -135,6 +136,7 @@ class ViTDetector(DenseModel):
     def forward(self, images: Tensor, targets: Sequence[Detections] | None = None) -> Any:
         """The sum of the losses, or what is found where there are no targets."""
         maps = self.compiled_outputs(images) if self.training else self.levels(images)
+        # bfloat16 would round coordinates above 256 to even pixels.
         with torch.autocast(images.device.type, enabled=False):
             named = {str(i): level.float() for i, level in enumerate(maps)}
             sizes = [tuple(images.shape[-2:])] * len(images)
@@ -153,7 +155,8 @@ class ViTDetector(DenseModel):
         return list(found)
 
     def _lost(self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections]) -> Tensor:
-        """torchvision's parts tell losses in training alone; they drop nothing, so that the mode changes nothing else."""
+        """The sum of the losses of proposals and heads."""
+        # torchvision's modules compute losses in training mode only. They have no dropout, so that nothing else changes.
         training = self.training
         self.rpn.train(), self.roi_heads.train()
         try:
@@ -238,6 +241,7 @@ class BoxPooler(nn.Module):
 def choose_box_level(boxes: Tensor, strides: Sequence[int]) -> Tensor:
     """The level that each box is read from, by the root of its area: 224 pixels are for a stride of 16, as in FPN."""
     sides = ((boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(1)).sqrt()
+    # The small term keeps boxes of exactly a level's size from falling to the finer level by rounding.
     level = torch.floor(torch.log2(sides / (MIN_BOX_STRIDES * strides[0])) + 1e-6)
     return level.clamp(0, len(strides) - 1).long()
 

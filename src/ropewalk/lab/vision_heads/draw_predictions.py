@@ -1,7 +1,4 @@
-"""A picture of what was found: a few images, with boxes and outlines over them.
-
-A picture of maps that a model makes: the image, the truth and the answer, side by side.
-"""
+"""Pictures of predictions: images with boxes and masks, and segmentations beside image and ground truth."""
 
 import io
 from collections.abc import Sequence
@@ -15,8 +12,8 @@ from ropewalk.lab.data.detection import ImageScene
 from ropewalk.lab.data.image_files import IGNORED_LABEL
 from ropewalk.lab.vision_heads.detector import Detections
 
+# Detections with a lower score are not drawn.
 MIN_DRAWN_SCORE = 0.5
-"""The least score of what is drawn."""
 _FOUND_COLOR, _TRUTH_COLOR = "#ff8c1a", "#ffffff"
 
 
@@ -61,10 +58,10 @@ def _draw_box(axes: Any, box: Sequence[float], **look: Any) -> None:
 SEGMENT_TITLES = ("image", "truth", "prediction")
 _ROW_HEIGHT, _FIGURE_WIDTH = 1.7, 7.2  # inches
 _SEGMENT_DPI = 110  # an inch
+# The most classes that a legend names.
 MAX_LEGEND_CLASSES = 12
-"""The most classes that a legend names."""
+# Level of pixels whose class is unknown.
 _GRAY_LEVEL = 128
-"""Of pixels of which nothing is known."""
 
 
 class SegmentationExample(NamedTuple):

@@ -1,20 +1,11 @@
-"""A head that looks at several scales, as UPerNet's: what is known of patches becomes a pyramid of four levels.
+"""A ViT with a head that predicts a class for each pixel.
 
-A plain ViT has one scale. Its map is made four and two times finer by transposed convolutions, and once coarser by a
-maximum. The coarsest level learns of the whole: its means over 1, 4, 9 and 36 parts of the image are put beside it. From
-there, each finer level gets what the coarser ones know, and all of them together, as fine as the finest, give the logits.
-
-Levels meet as images of one place: cells of all of them fill the image evenly, whatever its size, so that nothing shifts.
-Norms are over one image; there is none whose statistics other images move.
-
-Our ViT with a head that gives every pixel a class.
-
-    model = Segmenter(ViT("tiny", encoding="mixed", size=(320, 320)), classes=21, head="pyramid")
+    model = ViTSegmenter(ViT("tiny", encoding="mixed", size=(320, 320)), classes=21, head="pyramid")
     logits = model(images)                    # (B 21 *sizes)
-    logits = model(image, size=(375, 500))    # of another size than the image that was looked at
+    logits = model(image, size=(375, 500))    # of another size than the image
 
-Heads give logits on a grid, whose cells are squares of the image, side by side. Logits of pixels are interpolated between
-the middles of the cells, so that whatever the size, places stay what they are.
+Heads compute logits on a grid whose cells are squares of the image. Logits of pixels are interpolated between the centers of
+cells, so that positions are kept whatever the size.
 """
 
 import copy
@@ -27,9 +18,13 @@ from ropewalk.encoding import Encoding, one_of
 from ropewalk.lab.vision_heads.backbone import DenseModel
 from ropewalk.models import ViT
 
+# The multiscale head, like UPerNet's. A plain ViT has one scale: its map is made four and two times finer by transposed
+# convolutions, and once coarser by a maximum. The coarsest level is concatenated with its means over 1, 4, 9 and 36 parts of
+# the image. From there, each finer level gets what the coarser ones know, and all of them together, as fine as the finest,
+# give the logits. Cells of all levels fill the image evenly, whatever its size, so that nothing shifts between levels.
 POOL_BINS = (1, 2, 3, 6)
+# Channels of every level.
 HEAD_CHANNELS = 128
-"""Of all levels."""
 
 
 class MultiscaleHead(nn.Module):
@@ -73,8 +68,9 @@ class HalvingPool(nn.Module):
 
 
 def conv_norm_gelu(into: int, out: int, kernel: int) -> nn.Sequential:
-    """A convolution that keeps the size, a norm, and a bend."""
+    """A convolution that keeps the size, a norm, and a GELU."""
     made = nn.Conv2d(into, out, kernel, padding=kernel // 2, bias=False)
+    # Not a batch norm: its statistics would depend on the other images of the batch.
     return nn.Sequential(made, nn.GroupNorm(1, out), nn.GELU())
 
 
@@ -89,7 +85,7 @@ SEGMENTER_HEADS = ("linear", "pyramid")
 class ViTSegmenter(DenseModel):
     """A ViT and a head.
 
-    head  "linear", a linear map of what is known of each patch, or "pyramid", which `Levels` is.
+    head  "linear", a linear map of the features of each patch, or "pyramid", a `MultiscaleHead`.
     """
 
     def __init__(self, backbone: ViT, classes: int, head: str = "linear") -> None:

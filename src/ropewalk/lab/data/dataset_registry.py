@@ -1,35 +1,42 @@
-"""Datasets by name, or by the path of a file or a folder.
+"""Datasets by name, or by the path of a file or a folder: what there is, how it is opened, and its hash.
 
 `digits` comes with scikit-learn; its test set, a fifth of each class, is cut by a fixed seed. `cifar10`, `cifar100`, `mnist`
 and `fashion-mnist` are torchvision's and must have been downloaded. CIFAR's files are pickles, which torchvision opens when
 their checksums are right; nothing else is unpickled.
+
+The record of a run has a hash of its data, so that two runs can be known to have used the same data. Files are hashed by
+their contents, folders by the names and sizes of their files: a folder may hold millions of images. `sha256_of` says which.
+Hashes do not depend on seeds, splits or the size at which images are used.
 """
 
-from collections.abc import Sequence
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torchvision  # type: ignore[import-untyped]
 
+from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import CropRange, ImageData, ImageSource, LabeledImages, MemoryData
-from ropewalk.lab.data.image_arrays import move_channels_first
 from ropewalk.lab.data.image_folder import FolderData
-from ropewalk.lab.data.npz import open_npz
+from ropewalk.lab.data.npz import move_channels_first, open_npz
 from ropewalk.lab.data.sampling import TEST_STREAM, hold_out_share
 from ropewalk.lab.data.video_folder import VideoData, holds_videos
 from ropewalk.validation import describe_unknown
 
+# torchvision's class of each, and the folder of its files.
 TORCHVISION_SETS = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
     "cifar100": ("CIFAR100", "cifar-100-python"),
     "mnist": ("MNIST", "MNIST/raw"),
     "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw"),
 }
-"""torchvision's class of each, and the folder of its files."""
+# Images in the test set of each of them. Known beforehand, since a test set is not read before it is used.
 TORCHVISION_TESTS = 10_000
-"""Images in the test set of each of them."""
 
 
 def list_datasets() -> list[str]:
@@ -123,3 +130,74 @@ def _open_torchvision(name: str, root: Path, *, train: bool) -> Any:
 def _stack_samples(found: Any) -> LabeledImages:
     pixels = np.asarray(found.data)
     return move_channels_first(pixels, "images"), torch.as_tensor(found.targets, dtype=torch.int64)
+
+
+class DataHash(NamedTuple):
+    """A SHA-256 in hexadecimal digits, and what it was computed from."""
+
+    sha256: str | None
+    sha256_of: str | None
+
+
+def describe_data(config: Config, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Name, hash and split counts of the data of a run, from its task's facts; a text counts bytes."""
+    splits = {name: value for name, value in facts.items() if isinstance(value, Mapping) and "sha256" in value}
+    if splits:
+        sums = {name: value["sha256"] for name, value in splits.items()}
+        found = DataHash(hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest(), "hashes of the splits")
+        counts: Any = {name: value["bytes"] for name, value in splits.items()}
+    else:
+        found, counts = hash_data(config.data, config.root), facts.get("counts")
+    return {"name": Path(config.data).absolute().name, **found._asdict(), "counts": counts}
+
+
+def hash_data(name: str, root: str) -> DataHash:
+    """Hash a data set by its name or path; None where its files cannot be read."""
+    path, plain = Path(name).expanduser(), name.lower().replace("_", "-")
+    try:
+        if plain == "digits":
+            return DataHash(_hash_digits(), "arrays")
+        if plain in TORCHVISION_SETS:
+            folder = Path(root).expanduser() / TORCHVISION_SETS[plain][1]
+            files = [file for file in _list_files(folder) if file.suffix != ".gz"]  # beside what was unpacked from them
+            return DataHash(_hash_contents(folder, files), "file contents")
+        if path.is_dir():
+            return DataHash(_hash_listing(path, _list_files(path)), "file names and sizes")
+        return DataHash(_hash_contents(path.parent, [path]), "file contents")
+    except OSError:
+        return DataHash(None, None)
+
+
+def _hash_digits() -> str:
+    source, digest = load_digits_source(), hashlib.sha256()
+    for tensor in (*source.train, *source.test()):
+        digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _hash_contents(folder: Path, files: Iterable[Path]) -> str:
+    """Hash the contents of files; names count only where there are several, so that a file can be renamed."""
+    sums: dict[str, str] = {}
+    for path in files:
+        with path.open("rb") as file:
+            sums[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    if len(sums) == 1:
+        return next(iter(sums.values()))
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+
+
+def _hash_listing(folder: Path, files: Iterable[Path]) -> str:
+    lines = sorted(f"{path.relative_to(folder).as_posix()}\t{path.stat().st_size}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    """Files below a folder, without hidden ones; links are followed, as image folders do, and no folder is entered twice."""
+    seen: set[str] = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        if (real := os.path.realpath(where)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(where) / each for each in sorted(names) if not each.startswith("."))

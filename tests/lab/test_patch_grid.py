@@ -8,7 +8,7 @@ import torch
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import build_model
-from ropewalk.lab.patch_size import compute_grid_size, compute_patch_grid, get_patch_sides, patch_divides_image
+from ropewalk.lab.patch_grid import compute_grid_size, compute_patch_grid, get_patch_sides, patch_divides_image
 from ropewalk.lab.recipes import RECIPES, parse_settings
 
 
