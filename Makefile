@@ -9,10 +9,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# Contracts of a plane, a line, a bias and a chain, without programs, which take seconds each to trace.
+# Of the contract a few encodings, without compilation and export, which take seconds each.
 CHECKED := tests/test_package.py tests/test_encoding.py tests/test_exhaustive.py tests/test_positions.py tests/test_prose.py \
-	tests/code tests/lab/test_config.py tests/lab/test_public_names.py tests/lab/test_record.py tests/lab/test_run_names.py
-CONTRACTS := tests/testing/test_contract.py -k '(mixed or rope or alibi or chain) and not (compile or export)'
+	tests/code tests/lab/test_config.py tests/lab/test_public_names.py tests/lab/test_record.py tests/lab/test_run_names.py \
+	tests/testing/test_contract.py -k 'not test_contract or (mixed or rope or alibi) and not compile and not export'
 
 .PHONY: setup demo docs lint check test test-all clean
 
@@ -37,7 +37,6 @@ lint: setup
 
 check: lint
 	$(PYTEST) --exitfirst $(CHECKED)
-	$(PYTEST) --exitfirst $(CONTRACTS)
 
 # mypy uses one core, so the site is built beside it.
 test: setup
