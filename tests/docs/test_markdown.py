@@ -83,7 +83,8 @@ def given(monkeypatch):
     monkeypatch.setattr(cli, "VERBS", {name: standing_in(name, verb) for name, verb in cli.VERBS.items()})
 
     def give(command):
-        assert cli.main(shlex.split(command)) == 0
+        if status := cli.main(shlex.split(command)):
+            raise SystemExit(status)
         return seen["called"]
 
     return give
@@ -95,9 +96,10 @@ def test_commands_can_be_given(page, given):
         _, options = given(command)
         if "recipe" in options or "set" in options:
             parse_settings(options.get("recipe", "digits"), options.get("set", ()))
-        for said in [*options.get("encodings", ()), options.get("baseline", "none")]:
+        for said in [*options.get("encodings", ()), options.get("baseline") or "none"]:
             parse_encoding(said)
-        choose_probes(options.get("probes", ()))
+        if isinstance(probes := options.get("probes", ()), tuple | list):  # for `list` it is a flag
+            choose_probes(probes)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if verbs(page.read_text())], ids=name_of)
