@@ -81,7 +81,9 @@ def _take_farthest(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 def _find_farther(left: Tensor, right: Tensor, best: float, count: int) -> Iterator[Tensor]:
     """The pairs whose Frobenius norm allows a larger singular value, some at a time."""
     for start, far in _compute_distances(left, right):
-        yield from ((far > math.sqrt(2) * best * (1 + CLOSE)).nonzero() + torch.tensor([start, 0], device="cpu")).split(count)
+        yield from ((far > math.sqrt(2) * best * (1 + CLOSE)).nonzero() + torch.tensor([start, 0], device="cpu")).split(
+            count
+        )
 
 
 def _compute_largest(left: Tensor, right: Tensor, pairs: Tensor, above: float = 0.0) -> float:
