@@ -39,7 +39,7 @@ def test_a_code_is_found_by_a_cast_and_a_sealed_one_is_not():
 def test_vit_and_lm_hand_sealed_codes_to_blocks():
     images, tokens = torch.randn(2, 3, 12, 20).bfloat16(), torch.randint(11, (2, 9))
     size = {"width": 24, "depth": 2, "heads": 2}
-    vit = ViT(**size, encoding="learned-ape", size=(12, 20), patch=4, classes=3)
+    vit = ViT(**size, encoding="mixed", size=(12, 20), patch=4, classes=3)
     biased = LM(11, **size, encoding="alibi")
     for model, given in ((vit, images), (LM(11, **size), tokens), (biased, tokens)):
         expected, out = run_with_cast_inputs(model, model.blocks, given)

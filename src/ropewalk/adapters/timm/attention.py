@@ -56,11 +56,10 @@ class CodedAttention(Swapped):
 
     def _given(self, rope: Any, attn_mask: Any) -> tuple[Code, Tensor | None]:
         code, mask = (attn_mask.codes[self.layer], attn_mask.mask) if isinstance(attn_mask, Handed) else (rope, attn_mask)
-        code = unseal(code)
-        if not isinstance(code, Code):
+        if not isinstance(code, Code | Sealed):
             wanted = "the code of its tokens, which the model's forward_features and forward_intermediates give it"
             raise TypeError(f"this attention has an encoding and needs {wanted}, got {type(code).__name__}")
-        return code, mask
+        return unseal(code), mask
 
     def _turned(self, x: Tensor, code: Code) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B h N D), turned. Norms come before; without them, q and k turn as they lie in one projection."""
