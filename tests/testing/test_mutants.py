@@ -527,15 +527,16 @@ class ResetsWhatWasLoaded(rw.Mixed):
 
 @rejected_by(testing.check_casts, testing.check_distinct, **SMALL)
 class FollowsCasts(rw.Mixed):
-    """Frequencies that go to bfloat16 with the model."""
+    """Frequencies and positions that go to bfloat16 with the model; angles are widened afterwards."""
 
     _apply = nn.Module._apply
 
     def _dtype(self):
-        return self.wave.dtype
+        return torch.promote_types(self.wave.dtype, torch.float32)
 
     def encode(self, q, k):
-        return super().encode(q.to(self.wave.dtype), None if k is None else k.to(self.wave.dtype))
+        q, k = (None if p is None else p.to(self.wave.dtype).to(p.dtype) for p in (q, k))
+        return super().encode(q, k)
 
 
 @rejected_by(testing.check_casts, **SMALL)
