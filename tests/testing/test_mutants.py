@@ -547,6 +547,37 @@ class StaysRounded(rw.RoPE):
         pass
 
 
+class TrustsItsTables(rw.Rotation):
+    """Computes with whatever its angles were cast to."""
+
+    def _check_precision(self):
+        pass
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class TakesCastCodes(rw.RoPE):
+    """A code whose angles FSDP2 rounds on their way into a block, and which turns by them."""
+
+    def encode(self, q, k):
+        return TrustsItsTables(**vars(super().encode(q, k)))
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class TakesCastPositions(rw.RoPE):
+    """Positions are widened, which does not bring back what a cast took."""
+
+    def _coordinates(self, name, positions):
+        return super()._coordinates(name, positions.float() if positions.is_floating_point() else positions)
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class SharesItsTable(rw.T5Bias):
+    """A code that is its parameter, whose memory FSDP2 frees before the code is used."""
+
+    def encode(self, q, k):
+        return replace(super().encode(q, k), table=self.table)
+
+
 @rejected_by(testing.check_autocast, **SMALL)
 class MultipliesMatrices(rw.RoPE):
     """Angles by a matrix product, which autocast runs in bfloat16."""
