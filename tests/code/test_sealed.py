@@ -2,6 +2,7 @@
 
 import timm
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.utils import _cast_forward_inputs
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -63,6 +64,19 @@ def test_the_transformers_adapter_hands_sealed_codes_to_layers():
         model = install_in_transformers(LlamaForCausalLM(config).eval(), name)
         expected, out = run_with_cast_inputs(model, model.model.layers, tokens)
         assert torch.equal(out.logits, expected.logits)
+
+
+@torch.no_grad()
+def test_compiled_blocks_take_sealed_codes():
+    compiled = CompileCounterWithBackend("eager")
+    vit = ViT(width=24, depth=2, heads=2, encoding="mixed", size=(12, 20), patch=4, classes=3)
+    images = torch.randn(2, 3, 12, 20)
+    expected = vit(images)
+    for block in vit.blocks:
+        block.compile(fullgraph=True, backend=compiled)
+    torch.testing.assert_close(vit(images), expected)
+    torch.testing.assert_close(vit(images), expected)
+    assert compiled.frame_count == 1
 
 
 def test_carriers_of_codes_are_no_containers():
