@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ropewalk import ops
+from ropewalk.arguments import flag, floating, instance_of, number, one_of, tensor
 from ropewalk.code import Code
 from ropewalk.ops.attend import few
 
@@ -47,10 +48,22 @@ def attend(
 
     A query that may look at nothing gets zeros.
     """
-    code = Code() if code is None else code
-    if kernel not in ("auto", "sdpa", "flex"):
-        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
-    if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1]:
+    code = Code() if code is None else instance_of("code", code, Code)
+    one_of("kernel", kernel, ("auto", "sdpa", "flex"))
+    flag("causal", causal), flag("turned", turned)
+    scale = None if scale is None else number("scale", scale)
+    dropout = number("dropout", dropout, least=0, most=1)
+    dtypes = {floating(name, x).dtype for name, x in (("q", q), ("k", k), ("v", v))}
+    if len(dtypes) > 1:
+        raise ValueError(f"q, k and v must have the same dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
+    if (
+        q.ndim != 4
+        or k.ndim != 4
+        or v.shape[:-1] != k.shape[:-1]
+        or q.shape[0] != k.shape[0]
+        or not k.shape[1]
+        or q.shape[1] % k.shape[1]
+    ):
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
@@ -74,7 +87,7 @@ def attend_qkv(x: Tensor, heads: int, code: Code | None = None, **options: Any) 
 
     It takes the options of `attend`. The result is (B, H, N, D).
     """
-    code = Code() if code is None else code
+    code = Code() if code is None else instance_of("code", code, Code)
     return attend(*code.qkv(x, heads), code, turned=True, **options)
 
 
@@ -87,7 +100,7 @@ def _spares(q: Tensor, k: Tensor, code: Code, mask: Tensor | None) -> bool:
 
 def _checked(mask: Tensor, full: tuple[int, ...]) -> Tensor:
     """The mask with all four dimensions."""
-    if not (mask.dtype is torch.bool or mask.is_floating_point()):
+    if not (tensor("mask", mask).dtype is torch.bool or mask.is_floating_point()):
         raise ValueError(f"mask must be boolean, True where a query may look, or floating, got {mask.dtype}")
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
     if mask.ndim > 4 or any(size not in (1, whole) for size, whole in sizes):

@@ -1,11 +1,9 @@
 """The protocol: an encoding is a pure, differentiable map from positions to a code."""
 
 import inspect
-import math
-import operator
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Required, Self, TypedDict
 
@@ -13,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
+from ropewalk.arguments import flag, one_of, positive, positives
 from ropewalk.code import Code
-from ropewalk.validation import check_choice, describe_unknown
+from ropewalk.validation import describe_unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,51 +268,11 @@ class Encoding(nn.Module, ABC):
         return dtype
 
 
-def positive(name: str, value: int) -> int:
-    """`value` if it is a positive integer."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return operator.index(value)
-
-
-def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    """`values` as a tuple if they are positive integers."""
-    if not isinstance(values, list | tuple):
-        raise ValueError(f"{name} must be a list or tuple of positive integers, got {values!r}")
-    return tuple(positive(name, value) for value in values)
-
-
-def flag(name: str, value: bool) -> bool:
-    """`value` if it is True or False: "no" and 0.0 are neither."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
 def shares(shared: bool, learned: bool) -> bool:
     """`shared` if it can tell: what is not learned is the same in all heads anyway."""
     if flag("shared", shared) and not learned:
         raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
     return shared
-
-
-def positive_number(name: str, value: float) -> float:
-    """`value` as a float if it is finite and above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
-        raise ValueError(f"{name} must be a number above zero, got {value!r}")
-    return float(value)
-
-
-def not_negative(name: str, value: float) -> float:
-    """`value` as a float if it is finite and not below zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise ValueError(f"{name} must be a number not below zero, got {value!r}")
-    return float(value)
-
-
-def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """`value` if it is among the choices."""
-    return check_choice(name, value, choices)
 
 
 def table_size(encoding: Encoding) -> tuple[int, ...]:

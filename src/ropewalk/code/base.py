@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ropewalk import tree
+from ropewalk.arguments import floating, integer, positive, tensor
 from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
-from ropewalk.validation import check_floating, describe_cast
+from ropewalk.validation import describe_cast
 
 WIDE = (torch.float32, torch.float64)
 """What tables may be in. Narrower ones were exact once: whoever reads them would compute with what a cast has left."""
@@ -67,7 +68,7 @@ class Code:
 
     def tokens(self, x: Tensor) -> Tensor:
         """Act on the tokens (B N C) before the first block."""
-        return x
+        return tensor("tokens", x)
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Act on queries (B H N D) and keys (B h M D)."""
@@ -138,8 +139,7 @@ class Code:
 
     def prefixed(self, q: int = 0, k: int = 0) -> Self:
         """The code for q and k leading tokens more that have no position: class tokens, registers."""
-        if q < 0 or k < 0:
-            raise ValueError(f"a prefix has at least 0 tokens, got q={q}, k={k}")
+        q, k = integer("q", q, least=0), integer("k", k, least=0)
         return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k)
 
     def serving(self, q_heads: int, k_heads: int) -> Self:
@@ -173,8 +173,8 @@ class Code:
 
     def _layer_index(self, layer: int) -> int:
         count = self._count()
-        if not -count <= layer < count:
-            raise IndexError(f"layer {layer} of a code of {count} layers")
+        if not -count <= integer("layer", layer) < count:
+            raise IndexError(f"layer must be from {-count} to {count - 1} for a code of {count} layers, got {layer}")
         return layer % count
 
     def _fits(self, side: str, rows: int, heads: int) -> bool:
@@ -191,7 +191,7 @@ class Code:
         self._one_layer()
         self._check_precision()
         for name, x in xs.items():
-            check_floating(name, x)
+            floating(name, x)
 
     def _check_precision(self) -> None:
         """Refuse tables below float32."""
@@ -211,12 +211,12 @@ class Offset(Code):
     offset: Tensor  # ([B] n C)
 
     def tokens(self, x: Tensor) -> Tensor:
+        floating("tokens", x)
         batch = batch_of(self.offset.shape[:-2])
         wanted = (self.q_prefix + self.offset.shape[-2], self.offset.shape[-1])
         if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
             raise ValueError(f"tokens must be ({or_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
         self._check_precision()
-        check_floating("tokens", x)
         return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
 
     def _facts(self) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Offset(Code):
 
 def kv_heads(x: Tensor, heads: int) -> int:
     """h of a projection (B N H+h+h D) with H = `heads`."""
-    if x.ndim != 4 or not 0 < heads < x.shape[2] or (x.shape[2] - heads) % 2:
+    if floating("x", x).ndim != 4 or not positive("heads", heads) < x.shape[2] or (x.shape[2] - heads) % 2:
         raise ValueError(f"a projection must be (B, N, H + 2 h, D) with H = {heads}, got {tuple(x.shape)}")
     return (x.shape[2] - heads) // 2
 

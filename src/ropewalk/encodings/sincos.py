@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
+from ropewalk.arguments import positive, positive_number
 from ropewalk.code import Offset
-from ropewalk.encoding import Encoding, Shape, Traits, positive, positive_number
+from ropewalk.encoding import Encoding, Shape, Traits
 
 
 class SinCos(Encoding):

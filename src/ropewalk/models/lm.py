@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ropewalk.arguments import positive
 from ropewalk.attention import attend
 from ropewalk.code import Code, Sealed, unseal
-from ropewalk.encoding import Encoding, parameters_of, positive
+from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.extension import Rule
 from ropewalk.factory import Chained, create
 from ropewalk.models.cache import Cache, Held

@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ropewalk.arguments import floating, one_of, positive, positives
 from ropewalk.attention import attend_qkv
 from ropewalk.code import Code, Sealed, unseal
-from ropewalk.encoding import Encoding, one_of, positive, positives
+from ropewalk.encoding import Encoding
 from ropewalk.factory import create
 from ropewalk.theory import Projection
 
@@ -132,9 +133,12 @@ class ViT(nn.Module):
 
     def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """The tokens after the last block and norm, (B, tokens + N, width): class token and registers, then patches."""
-        sides = images.shape[2:]
-        if len(sides) != self.axes or any(n % p for n, p in zip(sides, self.patch, strict=True)):
-            wanted = f"images must be (B, channels, {self.axes} sides that the patch {self.patch} divides)"
+        floating("images", images)
+        one_of("resolution", resolution, ("extrapolate", "rescale"))
+        sides, channels = images.shape[2:], self.embed.in_features // math.prod(self.patch)
+        fits = len(sides) == self.axes and all(n and not n % p for n, p in zip(sides, self.patch, strict=True))
+        if not fits or images.shape[1] != channels:
+            wanted = f"images must be (B, {channels}, {self.axes} sides that the patch {self.patch} divides)"
             raise ValueError(f"{wanted}, got {tuple(images.shape)}")
         x = self.embed(patches(images, self.patch))
         if positions is None:

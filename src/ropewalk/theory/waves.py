@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import instance_of, integer, not_negative
 from ropewalk.encoding import Encoding
 from ropewalk.theory.commuting import Planes, commutators_of, generators, planes, turning
 
@@ -40,6 +41,7 @@ class Counts(NamedTuple):
 def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
     """The planes of an encoding that turns nothing else. Refused, if scores of unit q and k were off by more than the
     tolerance for each radian that they turn."""
+    tolerance = not_negative("tolerance", tolerance)
     a = generators(encoding)
     size = a.abs().max().item()
     if (uneven := (a + a.mT).abs().max().item()) > tolerance * size:
@@ -55,9 +57,10 @@ def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
 
 def spectrum(encoding: Encoding, *, layer: int = 0, head: int = 0, tolerance: float = 1e-6) -> Spectrum:
     """The wave vectors of one head of a commuting encoding. Waves closer than `tolerance` of the longest count as one."""
+    instance_of("encoding", encoding, Encoding)
+    tolerance = not_negative("tolerance", tolerance)
     for name, place, count in (("layer", layer, encoding.layers or 1), ("head", head, encoding.own_heads)):
-        if not 0 <= place < count:
-            raise ValueError(f"{name} must be from 0 to {count - 1}, got {place}")
+        integer(name, place, least=0, most=count - 1)
     found = commuting_planes(encoding, TOLERANCE).waves
     found = found if encoding.layers is None else found[layer]
     return spectrum_of(found[head if len(found) > 1 else 0], encoding.head_dim, tolerance)
@@ -78,7 +81,7 @@ def span(encoding: Encoding, *size: int) -> Tensor:
     They are the frequencies of each axis's generator times the extent of a grid of that size, in the encoding's
     coordinates; whether generators of different axes commute makes no difference.
     """
-    places = encoding.grid(*size, dtype=torch.float64, device="cpu")
+    places = instance_of("encoding", encoding, Encoding).grid(*size, dtype=torch.float64, device="cpu")
     extent = places.amax(0) - places.amin(0)
     values = torch.linalg.eigvalsh(1j * generators(encoding)).flip(-1)[..., : encoding.head_dim // 2]
     return values * extent[:, None]

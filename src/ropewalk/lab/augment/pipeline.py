@@ -21,7 +21,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import not_negative, one_of, positives
+from ropewalk.arguments import not_negative, one_of, positives
 from ropewalk.lab.augment.color import (
     apply_three_augment,
     autocontrast_images,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import positive
+from ropewalk.arguments import positive
 from ropewalk.lab.hash_random import draw_words
 
 # The random stream that orders an epoch, different from those of augmentation.

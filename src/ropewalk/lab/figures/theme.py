@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-from ropewalk.encoding import one_of
+from ropewalk.arguments import one_of
 from ropewalk.lab.inspect.terminal_sketch import COLOR_SCALES
 
 

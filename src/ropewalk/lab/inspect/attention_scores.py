@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ropewalk.arguments import positive
 from ropewalk.code import Code, Offset, Turn
-from ropewalk.encoding import Encoding, positive
+from ropewalk.encoding import Encoding
 from ropewalk.lab.inspect.code_structure import compute_sample_code, ensure_on_cpu, find_rotary_part, list_code_parts
 from ropewalk.lab.inspect.code_structure import find_channel_groups as groups_of
 from ropewalk.lab.inspect.figure_grid import (

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Encoding, positives
+from ropewalk.arguments import positives
+from ropewalk.encoding import Encoding
 
 DEFAULT_TEXT_LENGTH = 64
 DEFAULT_IMAGE_GRID = (14, 14)
