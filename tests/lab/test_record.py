@@ -170,7 +170,7 @@ def test_what_a_directory_does_not_have_is_none(tmp_path):
     found = load_run(run.path)
     assert (found.failure, found.result) == (None, {"step": 3})
     assert found.probes == {"cost": [{"seconds": None, "size": [1, None]}]}
-    with pytest.raises(ValueError, match=r"no run: a run has a config\.json"):
+    with pytest.raises(ValueError, match=r"not a run directory: it has no config\.json"):
         load_run(tmp_path)
 
 

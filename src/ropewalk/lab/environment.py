@@ -50,11 +50,15 @@ def describe_environment(device: torch.device, *, processes: int, compiled: bool
 
 
 def continue_environment(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance of a run that is resumed: `earlier` lists other environments in which parts of it were computed."""
+    """The provenance of a run that is resumed: `earlier` lists other environments in which parts of it were computed.
+
+    Encoding, data and the seed of the split stay until they are known again, since opening them may fail.
+    """
     names = ("commit", "versions", "machine", "attention_kernel", "processes", "neighbors")
     past, present = ({name: each.get(name) for name in names} for each in (before, now))
     earlier = [*before.get("earlier", []), *([past] if past != present else [])]
-    return {**now, "created": before.get("created"), **({"earlier": earlier} if earlier else {})}
+    kept = {name: before.get(name) if now.get(name) is None else now[name] for name in ("encoding", "data", "index_seed")}
+    return {**now, **kept, "created": before.get("created"), **({"earlier": earlier} if earlier else {})}
 
 
 @functools.cache

@@ -175,6 +175,7 @@ def load_run(path: Path | str) -> RunRecord:
             return default
         return default if found is None else found
 
+    problems += filter(None, [run.find_name_problem()])
     result = attempt(run.result, None)
     environment = attempt(lambda: run.read_document("environment.json"), {})
     probes = attempt(lambda: run.read_document("probes.json"), {})
@@ -183,9 +184,9 @@ def load_run(path: Path | str) -> RunRecord:
         for name, rows in probes.items()
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows)
     ]
-    metrics = attempt(run.metrics, [])
-    if result is not None:
-        problems += [each.replace(str(run.path), run.path.name) for each in run.find_metrics_problems()]
+    metrics, failure = attempt(run.metrics, []), attempt(lambda: _read_failure(run.path / "failed.txt"), None)
+    found = attempt(run.find_metrics_problems, []) if result is not None else []
+    problems += [each.replace(str(run.path), run.path.name) for each in found if each not in problems]
     correct = (result or {}).get("test_correct")
     return RunRecord(
         config=run.config,
@@ -197,7 +198,7 @@ def load_run(path: Path | str) -> RunRecord:
         **{name: found for name, rule in _PROVENANCE.items() if rule.right(found := environment.get(name))},
         encoding=found if isinstance(found := environment.get("encoding"), dict) else None,
         test_correct=correct if isinstance(correct, str) else None,
-        failure=_read_failure(run.path / "failed.txt") if result is None else None,
+        failure=failure if result is None else None,
         location=str(run.path),
         problems=tuple(problems),
     )

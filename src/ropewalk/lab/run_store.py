@@ -34,6 +34,7 @@ import hashlib
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import SETTINGS, Config
 from ropewalk.lab.environment import continue_environment
 from ropewalk.lab.errors import (
     CommandError,
@@ -55,6 +56,7 @@ from ropewalk.lab.errors import (
     RunBusyError,
     translate_value_errors,
 )
+from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
@@ -83,27 +85,40 @@ class RunFolder:
     """The directory of one run. It is created, or found again, from the settings; `acquire` keeps other processes out."""
 
     def __init__(self, runs: Path | str, config: Config) -> None:
-        self.path, self.config = parse_location(runs) / config.name, config
+        self.path, self.config, self.name = parse_location(runs) / config.name, config, config.name
         self._lock: IO[str] | None = None
-        self._written: _LogDigest | None = None
+        self._written: LogDigest | None = None
 
     @classmethod
     def at(cls, location: Path | str) -> "RunFolder":
         """Open a run directory that exists."""
         path = parse_location(location)
         if not (path / "config.json").is_file():
-            raise ValueError(f"{path} is no run: a run has a config.json")
+            lacks = "it has no config.json" if path.is_dir() else "there is no such directory"
+            raise ValueError(f"{path} is not a run directory: {lacks}; expected a directory with config.json")
         document, seal = _read_sealed(path / "config.json")
-        run = cls(path.parent, Config.of(document))
-        run.path = path
-        run._check_seal("config.json", seal)
+        run = cls(path.parent, _parse_settings(path / "config.json", document))
+        if seal and seal.get("run") not in (run.name, path.name):
+            raise DamagedFileError(f"{path / 'config.json'} must be that of {run.name}, got that of {seal.get('run')}")
+        run.path, run.name = path, seal.get("run", run.name)  # the settings have had another name in earlier versions
         return run
 
+    def find_name_problem(self) -> str | None:
+        """Whether the directory has another name than its run, under which neither resuming nor a comparison finds it."""
+        if self.path.name == self.name:
+            return None
+        return (
+            f"{self.path} must have the name of its run, {self.name}: the directory was renamed, or config.json was edited; "
+            "undo that"
+        )
+
     def acquire(self, environment: Mapping[str, Any]) -> None:
-        """Create the directory, or take it over, for this process alone."""
+        """Create the directory, or take it over, for this process alone. Files of a finished run are left as they are."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock_folder()
         try:
+            if self.result() is not None:  # another process has finished it since this one looked
+                return
             for leftover in self.path.glob("*.part"):
                 leftover.unlink()
             self.write_document("config.json", self.config.document())
@@ -145,12 +160,15 @@ class RunFolder:
 
     def write_document(self, name: str, document: Mapping[str, Any], **facts: Any) -> None:
         """Replace a JSON file of the run; `facts` stand beside the checksum."""
-        seal = {"format": RUN_FORMAT, "run": self.config.name, **facts}
+        seal = {"format": RUN_FORMAT, "run": self.name, **facts}
         write_json(self.path / name, {**document, FILE_KEY: {**seal, "sha256": _hash_document(document, seal)}})
 
     def _check_seal(self, name: str, seal: Mapping[str, Any]) -> None:
-        if seal and seal.get("run") not in (self.config.name, self.path.name):
-            raise DamagedFileError(f"{self.path / name} must be a file of {self.config.name}, got one of {seal.get('run')}")
+        if seal and seal.get("run") != self.name:
+            raise DamagedFileError(
+                f"{self.path / name} must be a file of {self.name}, got one of {seal.get('run')}: it was copied from "
+                "another run, or config.json was edited"
+            )
 
     # Metrics
 
@@ -163,35 +181,36 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete lines: the last one may have been cut off by a kill."""
-        return _parse_lines(self.path / METRICS_FILE, _list_lines(self.path / METRICS_FILE))
+        return parse_lines(self.path / METRICS_FILE, list_lines(self.path / METRICS_FILE))
 
     def restore_metrics(self, facts: Mapping[str, Any] | None) -> str | None:
         """Remove metrics that are later than a checkpoint with these facts, or all.
 
-        Lines that the checkpoint counted and that are lost or changed cannot be restored: return a message about them.
+        Lines that the checkpoint counted and that are lost or changed cannot be restored: return a message about them. Later
+        lines belong to steps that are trained again; a warning says if they cannot be read.
         """
         path, facts = self.path / METRICS_FILE, facts or {}
-        lines, counted = _list_lines(path), facts.get("logs", {}).get(METRICS_FILE)
-        kept = self._select_earlier(lines, facts)
-        problem = None
+        lines, counted = list_lines(path), facts.get("logs", {}).get(METRICS_FILE)
+        problem, kept = None, _select_earlier(lines, facts)
         if counted is not None:
             first = lines[: counted["lines"]]
-            problem = _find_log_problem(path, first, counted)
+            problem = find_log_problem(path, first, counted)
             kept = kept if problem else first
-        if problem and (missing := self._list_missing_epochs(kept, facts)):
-            problem += f"; epochs without metrics: {', '.join(map(str, missing))}"
+        unreadable = sum(read_step(line) is None for line in lines)
+        missing = self._list_missing_epochs(kept, facts) if problem or (unreadable and counted is None and facts) else []
+        if missing:
+            problem = f"{problem or f'{unreadable} lines of {path} cannot be read'}; epochs without metrics: "
+            problem += ", ".join(map(str, missing))
+        if unreadable and not problem:
+            warnings.warn(
+                f"removed {unreadable} lines of {path} that cannot be read; their steps are repeated", stacklevel=2
+            )
         write_atomically(path, lambda part: part.write_bytes(b"".join(kept)))
-        self._written = _LogDigest(kept, [*(counted or {}).get("problems", []), *([problem] if problem else [])])
+        self._written = LogDigest(kept, [*(counted or {}).get("problems", []), *([problem] if problem else [])])
         return problem
 
-    def _select_earlier(self, lines: list[bytes], facts: Mapping[str, Any]) -> list[bytes]:
-        """Lines up to the step of a checkpoint, which may be without that of its last epoch."""
-        last = facts.get("step", 0) - ("unjudged" in facts or "unvalidated" in facts)
-        records = _parse_lines(self.path / METRICS_FILE, lines)
-        return [line for line, record in zip(lines, records, strict=True) if record["step"] <= last]
-
     def _list_missing_epochs(self, lines: list[bytes], facts: Mapping[str, Any]) -> list[int]:
-        there = {record.get("epoch") for record in _parse_lines(self.path / METRICS_FILE, lines)}
+        there = {record.get("epoch") for record in parse_lines(self.path / METRICS_FILE, lines)}
         validated = range(1, facts["epoch"] + 1 - ("unvalidated" in facts))
         return [epoch for epoch in validated if self.config.validates_at(epoch) and epoch not in there]
 
@@ -201,7 +220,7 @@ class RunFolder:
         if counted is None:
             return []
         path = self.path / METRICS_FILE
-        problem = _find_log_problem(path, _list_lines(path), counted)
+        problem = find_log_problem(path, list_lines(path), counted)
         return [*counted.get("problems", []), *([problem] if problem else [])]
 
     def _describe_logs(self) -> dict[str, Any]:
@@ -209,9 +228,9 @@ class RunFolder:
             _flush_to_disk(self.path / METRICS_FILE)  # before a file that counts its lines
         return {METRICS_FILE: self._digest_metrics().describe()}
 
-    def _digest_metrics(self) -> "_LogDigest":
+    def _digest_metrics(self) -> LogDigest:
         if self._written is None:
-            self._written = _LogDigest(_list_lines(self.path / METRICS_FILE))
+            self._written = LogDigest(list_lines(self.path / METRICS_FILE))
         return self._written
 
     # Checkpoints
@@ -221,13 +240,17 @@ class RunFolder:
         logs = self._describe_logs()
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         words = json.dumps({**facts, "logs": logs})
-        said = {"format": RUN_FORMAT, "run": self.config.name, "facts": words, "sum": _compute_checksum(held, words)}
+        said = {"format": RUN_FORMAT, "run": self.name, "facts": words, "sum": _compute_checksum(held, words)}
         write_atomically(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint, readable or not."""
+        return (self.path / "checkpoint.safetensors").exists()
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and facts of the checkpoint, or None if there is none."""
         path = self.path / "checkpoint.safetensors"
-        if not path.exists():
+        if not self.has_checkpoint():
             return None
         try:
             with safe_open(path, framework="pt") as file:
@@ -235,14 +258,14 @@ class RunFolder:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise DamagedFileError(f"{path} cannot be read ({error}); delete it to begin anew") from error
-        if said.get("format") not in READABLE_FORMATS or said.get("run") not in (self.config.name, self.path.name):
+        if said.get("format") not in READABLE_FORMATS or said.get("run") != self.name:
             found = (
                 f"{said.get('run')} in the format {said.get('format')!r}"
                 if said.get("run")
                 else "a file that ropewalk did not write"
             )
             raise DamagedFileError(
-                f"{path} must be a checkpoint of {self.config.name} in the format {RUN_FORMAT!r}, got {found}; "
+                f"{path} must be a checkpoint of {self.name} in the format {RUN_FORMAT!r}, got {found}; "
                 "delete it to begin anew"
             )
         if said.get("sum") != _compute_checksum(tensors, said.get("facts", "")):
@@ -268,30 +291,19 @@ class RunFolder:
         return self.read_document("result.json")
 
 
-class _LogDigest:
-    """The number of lines of a log and their running SHA-256, with messages about lines that were lost before."""
-
-    def __init__(self, lines: Iterable[bytes], problems: Iterable[str] = ()) -> None:
-        self.count, self.digest, self.problems = 0, hashlib.sha256(), list(problems)
-        for line in lines:
-            self.add(line)
-
-    def add(self, line: bytes) -> None:
-        self.count += 1
-        self.digest.update(line)
-
-    def describe(self) -> dict[str, Any]:
-        found = {"lines": self.count, "sha256": self.digest.hexdigest()}
-        return found | ({"problems": self.problems} if self.problems else {})
+def _select_earlier(lines: Iterable[bytes], facts: Mapping[str, Any]) -> list[bytes]:
+    """Lines up to the step of a checkpoint, which may be without that of its last epoch."""
+    last = facts.get("step", 0) - ("unjudged" in facts or "unvalidated" in facts)
+    return [line for line in lines if (step := read_step(line)) is not None and step <= last]
 
 
-def _find_log_problem(path: Path, lines: list[bytes], counted: Mapping[str, Any]) -> str | None:
-    """Compare lines with what was recorded of them when they were written."""
-    if len(lines) != counted["lines"]:
-        return f"{path} must have {counted['lines']} lines, as many as were written, got {len(lines)}"
-    if _LogDigest(lines).describe()["sha256"] != counted["sha256"]:
-        return f"{path} was changed after it was written: the SHA-256 of its {len(lines)} lines differs"
-    return None
+def _parse_settings(path: Path, document: dict[str, Any]) -> Config:
+    """The settings in a config.json. Unknown ones are refused, since they may change results."""
+    try:
+        return Config.of(document)
+    except (ValueError, TypeError) as error:
+        newer = "; a run of a newer version of ropewalk needs that version" if document.keys() - SETTINGS.keys() else ""
+        raise ValueError(f"{path} has settings that cannot be used: {error}{newer}") from error
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -329,7 +341,7 @@ def _read_sealed(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The object in a JSON file, and the format, run and checksum that were written with it."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} cannot be read ({error})") from error
     if not isinstance(found, dict):
         raise DamagedFileError(f"{path} must hold an object, got {type(found).__name__}")
@@ -349,21 +361,6 @@ def _hash_document(document: Mapping[str, Any], seal: Mapping[str, Any]) -> str:
     """SHA-256 of the values of a document, however they are written."""
     plain = json.loads(json.dumps([document, seal]))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _list_lines(path: Path) -> list[bytes]:
-    """The complete lines of a file."""
-    return [each + b"\n" for each in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-
-def _parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(json.loads(line.decode(errors="replace")))
-        except json.JSONDecodeError as error:
-            raise DamagedFileError(f"line {number} of {path} cannot be read ({error})") from error
-    return found
 
 
 def _compute_checksum(tensors: Mapping[str, Tensor], words: str) -> str:

@@ -70,13 +70,15 @@ def train_run(
     if accelerator.is_main_process:
         processes = accelerator.num_processes
         run.acquire(describe_environment(accelerator.device, processes=processes, compiled=config.compile))
-    accelerator.wait_for_everyone()
-    if trackers:
-        accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
     try:
+        accelerator.wait_for_everyone()
+        if run.result() is not None:  # another process has finished it before this one had the lock
+            return run
+        if trackers:
+            accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
         trainer = Trainer(config, run, accelerator, watch)
         if accelerator.is_main_process:
-            run.update_environment(**trainer.describe_inputs())
+            trainer.record_inputs()
         trainer.run_training()
     finally:
         run.release()
@@ -290,11 +292,23 @@ class Trainer:
 
     # Checkpoints
 
-    def describe_inputs(self) -> dict[str, Any]:
-        """The encoding as built, the data, and the seed by which samples were permuted or split, for the run's record."""
+    def record_inputs(self) -> None:
+        """Record the encoding as built, the data, and the seed by which samples were permuted or split."""
         index_seed: int | None = getattr(self.task, "index_seed", None)
         data = describe_data(self.config, self.task.facts())
-        return {"encoding": self.plain.encoding.config(), "data": data, "index_seed": index_seed}
+        self._check_data_hash(data)
+        self.run.update_environment(encoding=self.plain.encoding.config(), data=data, index_seed=index_seed)
+
+    def _check_data_hash(self, data: Mapping[str, Any]) -> None:
+        """Refuse to resume with data whose hash is not that of the data that were trained on."""
+        before = (self.run.read_document("environment.json") or {}).get("data") or {}
+        if not self.run.has_checkpoint() or before.get("sha256_of") != data["sha256_of"]:
+            return
+        if None not in (before.get("sha256"), data["sha256"]) and before["sha256"] != data["sha256"]:
+            raise DamagedFileError(
+                f"{self.run.path} was trained on other data of this name: the SHA-256 of {self.config.data} must be "
+                f"{before['sha256']}, got {data['sha256']}; restore the data, or train in another directory of runs"
+            )
 
     def _is_checkpoint_due(self) -> bool:
         """After an epoch: when the interval has passed, or sooner where a checkpoint costs little."""

@@ -256,7 +256,7 @@ def test_seeds_share_the_rest_of_the_name_and_each_begins_from_its_own(books, wh
     other = replace(config, seed=1)
     assert other.name == config.name.replace("seed0", "seed1")
     assert (config.start_path, str(other.start_path)) == (whole.path, str(whole.path).replace("seed0", "seed1"))
-    with pytest.raises(CommandError, match=rf"{whole.path.name.replace('seed0', 'seed1')} is no run"):
+    with pytest.raises(CommandError, match=rf"{whole.path.name.replace('seed0', 'seed1')} is not a run directory"):
         compare_encodings(["rope"], config, whole.path.parent, seeds=[0, 1])
 
 
@@ -267,7 +267,7 @@ def test_settings_of_text_are_refused_for_images():
 
 
 def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
-    with pytest.raises(CommandError, match=r"no run.*config\.json"):
+    with pytest.raises(CommandError, match=r"not a run directory.*config\.json"):
         compare_encodings(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
     with pytest.raises(ValueError, match=rf"the weights of {whole.path} do not fit these settings"):
         train_run(small(books, start=str(whole.path), depth=1), tmp_path)
