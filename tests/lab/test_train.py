@@ -24,7 +24,8 @@ from accelerate import Accelerator
 from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
-from ropewalk.lab.record import load_run, unpack_bits
+from ropewalk.lab.record import unpack_bits
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss

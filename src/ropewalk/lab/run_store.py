@@ -86,6 +86,7 @@ class RunFolder:
 
     def __init__(self, runs: Path | str, config: Config) -> None:
         self.path, self.config, self.name = parse_location(runs) / config.name, config, config.name
+        self._is_sealed = True
         self._lock: IO[str] | None = None
         self._written: LogDigest | None = None
 
@@ -100,17 +101,18 @@ class RunFolder:
         run = cls(path.parent, _parse_settings(path / "config.json", document))
         if seal and seal.get("run") not in (run.name, path.name):
             raise DamagedFileError(f"{path / 'config.json'} must be that of {run.name}, got that of {seal.get('run')}")
-        run.path, run.name = path, seal.get("run", run.name)  # the settings have had another name in earlier versions
+        run.path, run.name, run._is_sealed = (
+            path,
+            seal.get("run", run.name),
+            bool(seal),
+        )  # earlier versions named it otherwise
         return run
 
     def find_name_problem(self) -> str | None:
-        """Whether the directory has another name than its run, under which neither resuming nor a comparison finds it."""
-        if self.path.name == self.name:
+        """Whether the directory was renamed, so that neither resuming nor a comparison finds it. Unknown in format 1."""
+        if self.path.name == self.name or not self._is_sealed:
             return None
-        return (
-            f"{self.path} must have the name of its run, {self.name}: the directory was renamed, or config.json was edited; "
-            "undo that"
-        )
+        return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
 
     def acquire(self, environment: Mapping[str, Any]) -> None:
         """Create the directory, or take it over, for this process alone. Files of a finished run are left as they are."""
@@ -258,7 +260,8 @@ class RunFolder:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise DamagedFileError(f"{path} cannot be read ({error}); delete it to begin anew") from error
-        if said.get("format") not in READABLE_FORMATS or said.get("run") != self.name:
+        names = (self.name, self.path.name) if said.get("format") != RUN_FORMAT else (self.name,)  # some had other names
+        if said.get("format") not in READABLE_FORMATS or said.get("run") not in names:
             found = (
                 f"{said.get('run')} in the format {said.get('format')!r}"
                 if said.get("run")

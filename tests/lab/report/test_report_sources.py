@@ -10,10 +10,11 @@ import pytest
 from ropewalk.cli import main
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.record import load_records, load_run, write_records
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.record_search import find_records, find_run_folders
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.groups import group_records
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, write_json
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
@@ -143,8 +144,8 @@ def test_a_directory_of_runs_may_hold_lines_and_be_named_like_them(runs, tmp_pat
     ("names", "words"),
     [
         (["nosuch.jsonl"], r"nosuch\.jsonl"),
-        (["nosuch"], r"no run is at .*nosuch.*config\.json.*\.jsonl"),
-        (["empty.jsonl"], r"no run is at .*empty\.jsonl"),
+        (["nosuch"], r"no run found at .*nosuch.*config\.json.*\.jsonl"),
+        (["empty.jsonl"], r"no run found at .*empty\.jsonl"),
         (["folder"], r"folder holds no run directories.*give the files.*main\.jsonl"),
         (["folder/main.jsonl", "folder"], r"folder holds no run directories"),
         (["torn.jsonl"], r"line 2 of .*torn\.jsonl must be JSON"),

@@ -15,7 +15,9 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.model_building import build_model, compute_max_span
-from ropewalk.lab.record import load_records, load_run, unpack_bits, write_records
+from ropewalk.lab.record import unpack_bits
+from ropewalk.lab.record_lines import load_records, write_records
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.run import PartRequest, make_study_record

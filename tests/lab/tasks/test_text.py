@@ -22,7 +22,7 @@ from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.report import write_report
 from ropewalk.lab.results_table import make_rich_table
-from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
+from ropewalk.lab.run_store import RunFolder, _compute_checksum, write_json
 from ropewalk.lab.task_types import BITS_PER_BYTE
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model
@@ -296,11 +296,12 @@ def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
 
 
 def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
-    """Names had the seed in their hash once."""
+    """Names had the seed in their hash once, in format 1."""
     older = tmp_path / "rope-seed0-0123456789"
     shutil.copytree(whole.path, older)
     held, facts = whole.load_checkpoint()
-    said = {"format": RUN_FORMAT, "run": older.name, "facts": json.dumps(facts)}
+    said = {"format": "ropewalk run 1", "run": older.name, "facts": json.dumps(facts)}
+    write_json(older / "config.json", whole.config.document())
     tensors = {name: value.contiguous() for name, value in held.items()}
     save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": _compute_checksum(tensors, said["facts"])})
     assert RunFolder.at(older).load_weights()[0].keys() == whole.load_weights()[0].keys()

@@ -19,9 +19,11 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, RunBusyError, translate_value_errors
 from ropewalk.lab.probes import list_probe_names, probe_all_runs
-from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_text_table
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import select_metric
