@@ -3,7 +3,7 @@
     numbers = draw_uniform(seed, epoch, index, stream, count)   # (len(index), count), float32 in [0, 1)
 
 Number k of the sample with index i is a function of (seed, epoch, stream, i, k) and of nothing else. The five integers n are
-hashed in this order by h <- mix((h xor n) + c), starting at h = 0, where c is 2^64 divided by the golden ratio and mix is the
+hashed in this order by h <- mix((h xor n) + c), starting at h = 0; c is 2^64 divided by the golden ratio, and mix is the
 output function of the generator splitmix64. It is a bijection of 64-bit words: no two samples have the same word for the
 same k.
 

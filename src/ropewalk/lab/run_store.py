@@ -34,6 +34,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
 FILE_KEY = "ropewalk"
 """The field of a JSON file that has its format, run and checksum."""
 METRICS_FILE, PREDICTIONS_FILE = "metrics.jsonl", "predictions.png"
+LOCK_POLL_SECONDS = 0.1
 AVERAGE_PREFIX, MODEL_PREFIX = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimizer updates."""
 
@@ -135,14 +137,32 @@ class RunFolder:
         """Add to environment.json what is known once data and model have been opened."""
         self.write_document("environment.json", (self.read_document("environment.json") or {}) | fields)
 
-    def lock_folder(self) -> None:
-        """Keep other processes out of a directory that exists."""
-        self._lock = (self.path / "lock").open("w")
+    def lock_folder(self, *, wait: float = 0.0) -> None:
+        """Keep other processes out of a directory that exists; wait so many seconds at most for one that writes."""
+        self._lock, end = (self.path / "lock").open("w"), time.monotonic() + wait
+        while True:
+            try:
+                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    self.release()
+                    raise RunBusyError(f"{self.path} is being written by another process") from None
+            except OSError:
+                self.release()
+                raise
+            time.sleep(LOCK_POLL_SECONDS)
+
+    @contextmanager
+    def hold_lock(self, *, wait: float) -> Iterator[None]:
+        """Keep other processes out inside the context, and after it if the lock was held before."""
+        if self._lock is not None:
+            yield
+            return
+        self.lock_folder(wait=wait)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            yield
+        finally:
             self.release()
-            raise RunBusyError(f"{self.path} is being written by another process") from None
 
     def release(self) -> None:
         """Let other processes in."""

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +159,19 @@ def test_paths_without_runs_are_refused(lines, tmp_path, names, words):
     (tmp_path / "torn.jsonl").write_text(lines.read_text().splitlines()[0] + "\n{")
     with pytest.raises(CommandError, match=words):
         find_records([tmp_path / name for name in names])
+
+
+def test_paths_may_be_urls_of_this_machine(runs, lines):
+    urls = [f"file://{runs[0].path}", Path(f"file://{lines}")]
+    assert [record.location for record in find_records(urls)] == [str(runs[0].path), None, None, None, None]
+    assert [run.path for run in find_run_folders(urls[:1])] == [runs[0].path]
+
+
+@pytest.mark.parametrize("find", [find_records, find_run_folders])
+@pytest.mark.parametrize("location", ["s3://bucket/runs", Path("gs://bucket/main.jsonl"), "file://elsewhere/runs"])
+def test_urls_of_other_machines_are_refused(find, location):
+    with pytest.raises(CommandError, match=r"must be a path or a file:// URL of this machine, got .*copy the run"):
+        find([location])
 
 
 def test_lines_hold_no_weights(lines, capsys):
