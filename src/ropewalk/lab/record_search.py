@@ -15,10 +15,10 @@ from ropewalk.lab.run_store import RunFolder, parse_location, translate_run_erro
 def find_run_folders(paths: Sequence[Path | str]) -> list[RunFolder]:
     """The run directories at these paths, for what needs weights. Raises CommandError if there are none."""
     with translate_run_errors():
-        paths = [parse_location(path) for path in paths]
-        if files := [path for path in paths if _is_record_file(path)]:
+        places = [parse_location(path) for path in paths]
+        if files := [path for path in places if _is_record_file(path)]:
             raise CommandError(f"expected run directories, which hold weights; got JSON lines: {_join_paths(files)}")
-        found = [run for path in paths for run in _find_folders(path)]
+        found = [run for path in places for run in _find_folders(path)]
     if not found:
         raise CommandError(f"no run found at {_join_paths(paths)}: expected run directories, which have a config.json")
     return found

@@ -54,9 +54,10 @@ class PartRequest:
 
     def matches(self, record: RunRecord) -> bool:
         """Whether a record is of a finished run of this part: with its encoding, its settings, its data and its origin."""
-        if record.score is None or record.name not in self.study.encodings:
+        name = record.name
+        if record.score is None or name is None or name not in self.study.encodings:
             return False
-        run = (self.part, record.name, record.config.seed, self.overrides)
+        run = (self.part, name, record.config.seed, self.overrides)
         if not have_equal_settings(record.config, wanted := self.study.run_config(*run)):
             return False
         if self.study.parts[self.part].after is None:
