@@ -574,13 +574,13 @@ def test_a_run_does_not_go_on_with_data_of_another_hash(tmp_path):
     """Images of the same counts and moments, which a checkpoint has: the recorded hash differs."""
 
     def stop(record):
-        raise KeyboardInterrupt
+        raise InterruptedError
 
     config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, validation=0.1)
     images, labels = np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
     sets = {"train_labels": labels, "test_images": images[:9, ::-1], "test_labels": labels[:9]}
     np.savez(config.data, train_images=images, **sets)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedError):
         train_run(config, tmp_path / "runs", watch=stop)
     run = RunFolder(tmp_path / "runs", config)
     before = read_json(run.path / "environment.json")
@@ -592,7 +592,7 @@ def test_a_run_does_not_go_on_with_data_of_another_hash(tmp_path):
         name: before[name] for name in ("data", "encoding", "index_seed")
     }
     (run.path / "checkpoint.safetensors").unlink()  # nothing was trained on
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedError):
         train_run(config, tmp_path / "runs", watch=stop)
     assert read_json(run.path / "environment.json")["data"] != before["data"]
 
