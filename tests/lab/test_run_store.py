@@ -16,7 +16,8 @@ from ropewalk.lab import run_store
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_atomically, write_json
+from ropewalk.lab.run_location import parse_location
+from ropewalk.lab.run_store import RunFolder, read_json, write_atomically, write_json
 from tests.support.patch_everywhere import patch_everywhere
 
 TENSORS = {

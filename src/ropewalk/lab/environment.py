@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState, tracking
+from accelerate import Accelerator, PartialState, tracking
 from accelerate.utils import parse_flag_from_env
 
 from ropewalk.lab.errors import CommandError
@@ -128,6 +128,20 @@ def check_trackers(names: Sequence[str]) -> None:
         check_choice("tracker", name, tracking.LOGGER_TYPE_TO_CLASS, error=CommandError)
         if name not in there:
             raise CommandError(f"the tracker {name} is not installed: pip install {name.replace('_', '-')}")
+
+
+@contextmanager
+def use_trackers(accelerator: Accelerator, names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
+    """Start trackers with the settings of a run, in the forms that they accept, and end them after the context."""
+    if not names:
+        yield
+        return
+    flat = {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in settings.items()}
+    try:
+        accelerator.init_trackers("ropewalk", config=flat)
+        yield
+    finally:
+        accelerator.end_training()
 
 
 COMPILE_CACHE_TAG = "attention without cuDNN"

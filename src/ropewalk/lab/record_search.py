@@ -9,7 +9,8 @@ from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, parse_location, translate_run_errors
+from ropewalk.lab.run_location import parse_location
+from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
 
 def find_run_folders(paths: Sequence[Path | str]) -> list[RunFolder]:

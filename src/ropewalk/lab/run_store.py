@@ -33,14 +33,12 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -58,6 +56,7 @@ from ropewalk.lab.errors import (
     translate_value_errors,
 )
 from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
+from ropewalk.lab.run_location import parse_location
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
@@ -67,20 +66,6 @@ METRICS_FILE, PREDICTIONS_FILE = "metrics.jsonl", "predictions.png"
 LOCK_POLL_SECONDS = 0.1
 AVERAGE_PREFIX, MODEL_PREFIX = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimizer updates."""
-
-
-def parse_location(location: Path | str) -> Path:
-    """The path of a location: a path, which may begin with `~`, or a file:// URL on this machine."""
-    said = str(location)
-    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?((?:/.*)?)", said, re.DOTALL)
-    if url is None or said.endswith(":"):
-        return Path(location).expanduser()
-    scheme, host, path = url.groups()
-    if scheme.lower() != "file" or host not in (None, "", "localhost"):  # a Path has made one slash of two
-        raise ValueError(
-            f"a location must be a path or a file:// URL of this machine, got {said!r}; copy the run to a local directory"
-        )
-    return Path(unquote(path))
 
 
 class RunFolder:
@@ -174,23 +159,12 @@ class RunFolder:
 
     def read_document(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the run, or None if there is none. Raises DamagedFileError if it is damaged or another run's."""
-        if not (self.path / name).exists():
-            return None
-        document, seal = _read_sealed(self.path / name)
-        self._check_seal(name, seal)
-        return document
+        return read_json(self.path / name, run=self.name) if (self.path / name).exists() else None
 
     def write_document(self, name: str, document: Mapping[str, Any], **facts: Any) -> None:
         """Replace a JSON file of the run; `facts` stand beside the checksum."""
         seal = {"format": RUN_FORMAT, "run": self.name, **facts}
         write_json(self.path / name, {**document, FILE_KEY: {**seal, "sha256": _hash_document(document, seal)}})
-
-    def _check_seal(self, name: str, seal: Mapping[str, Any]) -> None:
-        if seal and seal.get("run") != self.name:
-            raise DamagedFileError(
-                f"{self.path / name} must be a file of {self.name}, got one of {seal.get('run')}: it was copied from "
-                "another run, or config.json was edited"
-            )
 
     # Metrics
 
@@ -355,9 +329,15 @@ def _flush_to_disk(path: Path) -> None:
         os.close(file)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, whose checksum is verified and removed if it has one."""
-    return _read_sealed(path)[0]
+def read_json(path: Path, *, run: str | None = None) -> dict[str, Any]:
+    """The object in a JSON file. Its checksum is verified and removed if it has one; so is the name of its run, if given."""
+    document, seal = _read_sealed(path)
+    if run is not None and seal and seal.get("run") != run:
+        raise DamagedFileError(
+            f"{path} must be a file of {run}, got one of {seal.get('run')}: it was copied from another run, or config.json "
+            "was edited"
+        )
+    return document
 
 
 def _read_sealed(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -23,7 +23,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import same_data_facts
 from ropewalk.lab.data.dataset_registry import describe_data
-from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention
+from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention, use_trackers
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import initialize_from_run
@@ -74,16 +74,13 @@ def train_run(
         accelerator.wait_for_everyone()
         if run.result() is not None:  # another process has finished it before this one had the lock
             return run
-        if trackers:
-            accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
-        trainer = Trainer(config, run, accelerator, watch)
-        if accelerator.is_main_process:
-            trainer.record_inputs()
-        trainer.run_training()
+        with use_trackers(accelerator, trackers, config.document()):
+            trainer = Trainer(config, run, accelerator, watch)
+            if accelerator.is_main_process:
+                trainer.record_inputs()
+            trainer.run_training()
     finally:
         run.release()
-        if trackers:
-            accelerator.end_training()
     return run
 
 
@@ -411,11 +408,6 @@ class Trainer:
 def prefix_scores(split: str, scores: Mapping[str, float]) -> dict[str, float]:
     """Scores under the name of their split."""
     return {f"{split}_{name}": value for name, value in scores.items()}
-
-
-def _flatten_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that trackers accept: no lists, no objects."""
-    return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}
 
 
 # Former names, which scripts may import.
