@@ -88,11 +88,8 @@ class RunFolder:
         run = cls(path.parent, _parse_settings(path / "config.json", document))
         if seal and seal.get("run") not in (run.name, path.name):
             raise DamagedFileError(f"{path / 'config.json'} must be that of {run.name}, got that of {seal.get('run')}")
-        run.path, run.name, run._is_sealed = (
-            path,
-            seal.get("run", run.name),
-            bool(seal),
-        )  # earlier versions named it otherwise
+        run.path, run._is_sealed = path, bool(seal)
+        run.name = seal.get("run", run.name)  # the same settings had another name in earlier versions
         return run
 
     def find_name_problem(self) -> str | None:
@@ -195,12 +192,11 @@ class RunFolder:
         unreadable = sum(read_step(line) is None for line in lines)
         missing = self._list_missing_epochs(kept, facts) if problem or (unreadable and counted is None and facts) else []
         if missing:
-            problem = f"{problem or f'{unreadable} lines of {path} cannot be read'}; epochs without metrics: "
+            problem = f"{problem or f'lines of {path} cannot be read ({unreadable})'}; epochs without metrics: "
             problem += ", ".join(map(str, missing))
         if unreadable and not problem:
-            warnings.warn(
-                f"removed {unreadable} lines of {path} that cannot be read; their steps are repeated", stacklevel=2
-            )
+            cut = f"lines of {path} that cannot be read were removed ({unreadable}); their steps are trained again"
+            warnings.warn(cut, stacklevel=2)
         write_atomically(path, lambda part: part.write_bytes(b"".join(kept)))
         self._written = LogDigest(kept, [*(counted or {}).get("problems", []), *([problem] if problem else [])])
         return problem
