@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import same_data_facts
-from ropewalk.lab.data.dataset_registry import describe_data
+from ropewalk.lab.data.dataset_registry import LISTING_HASH, describe_data
 from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention, use_trackers
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
@@ -297,15 +297,24 @@ class Trainer:
         self.run.update_environment(encoding=self.plain.encoding.config(), data=data, index_seed=index_seed)
 
     def _check_data_hash(self, data: Mapping[str, Any]) -> None:
-        """Refuse to resume with data whose hash is not that of the data that were trained on."""
+        """Refuse to resume with data whose hash is not that of the data that were trained on.
+
+        Of a folder only names and sizes are hashed, which change when a damaged file is replaced: then warn. Its counts and
+        moments are compared with those of the checkpoint.
+        """
         before = (self.run.read_document("environment.json") or {}).get("data") or {}
         if not self.run.has_checkpoint() or before.get("sha256_of") != data["sha256_of"]:
             return
-        if None not in (before.get("sha256"), data["sha256"]) and before["sha256"] != data["sha256"]:
-            raise DamagedFileError(
-                f"{self.run.path} was trained on other data of this name: the SHA-256 of {self.config.data} must be "
-                f"{before['sha256']}, got {data['sha256']}; restore the data, or train in another directory of runs"
-            )
+        if None in (before.get("sha256"), data["sha256"]) or before["sha256"] == data["sha256"]:
+            return
+        found = f"the SHA-256 of {self.config.data} must be {before['sha256']}, got {data['sha256']}"
+        if data["sha256_of"] == LISTING_HASH:
+            warnings.warn(f"{self.run.path}: names or sizes of files have changed since training: {found}", stacklevel=2)
+            return
+        raise DamagedFileError(
+            f"{self.run.path} was trained on other data of this name: {found}; restore the data, or train in another "
+            "directory of runs"
+        )
 
     def _is_checkpoint_due(self) -> bool:
         """After an epoch: when the interval has passed, or sooner where a checkpoint costs little."""
