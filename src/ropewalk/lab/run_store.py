@@ -235,14 +235,10 @@ class RunFolder:
         said = {"format": RUN_FORMAT, "run": self.name, "facts": words, "sum": _compute_checksum(held, words)}
         write_atomically(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
 
-    def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint, readable or not."""
-        return (self.path / "checkpoint.safetensors").exists()
-
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and facts of the checkpoint, or None if there is none."""
         path = self.path / "checkpoint.safetensors"
-        if not self.has_checkpoint():
+        if not path.exists():
             return None
         try:
             with safe_open(path, framework="pt") as file:

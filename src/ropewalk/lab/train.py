@@ -75,10 +75,7 @@ def train_run(
         if run.result() is not None:  # another process has finished it before this one had the lock
             return run
         with use_trackers(accelerator, trackers, config.document()):
-            trainer = Trainer(config, run, accelerator, watch)
-            if accelerator.is_main_process:
-                trainer.record_inputs()
-            trainer.run_training()
+            Trainer(config, run, accelerator, watch).run_training()
     finally:
         run.release()
     return run
@@ -123,6 +120,8 @@ class Trainer:
     def run_training(self) -> None:
         """Train the epochs that are left, then evaluate on the test set."""
         self.resume_training()
+        if self.accelerator.is_main_process:
+            self.record_inputs()
         with self._name_saved_state():
             if self.unvalidated is not None:
                 self.validate_epoch(self.unvalidated)
@@ -300,14 +299,13 @@ class Trainer:
         """Refuse to resume with data whose hash is not that of the data that were trained on.
 
         Of a folder only names and sizes are hashed, which change when a damaged file is replaced: then warn. Its counts and
-        moments are compared with those of the checkpoint.
+        moments have been compared with those in the checkpoint.
         """
         before = (self.run.read_document("environment.json") or {}).get("data") or {}
-        if not self.run.has_checkpoint() or before.get("sha256_of") != data["sha256_of"]:
+        hashes = before.get("sha256"), data["sha256"]
+        if self.step == 0 or before.get("sha256_of") != data["sha256_of"] or None in hashes or hashes[0] == hashes[1]:
             return
-        if None in (before.get("sha256"), data["sha256"]) or before["sha256"] == data["sha256"]:
-            return
-        found = f"the SHA-256 of {self.config.data} must be {before['sha256']}, got {data['sha256']}"
+        found = f"the SHA-256 of {self.config.data} must be {hashes[0]}, got {hashes[1]}"
         if data["sha256_of"] == LISTING_HASH:
             warnings.warn(f"{self.run.path}: names or sizes of files have changed since training: {found}", stacklevel=2)
             return
