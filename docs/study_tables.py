@@ -26,7 +26,8 @@ from typing import Any
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
-from ropewalk.lab.record import RunRecord, load_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
 from ropewalk.lab.results_table import TableColumn, format_markdown_table

@@ -101,8 +101,5 @@ def is_nonempty_string(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-NUMBER_RULE, INTEGER_RULE, NAME_RULE = (
-    FieldRule("a number", is_finite_number),
-    FieldRule("a whole number", is_integer),
-    FieldRule("a name", is_nonempty_string),
-)
+INTEGER_RULE = FieldRule("a whole number", is_integer)
+NAME_RULE = FieldRule("a name", is_nonempty_string)

@@ -35,7 +35,8 @@ COMPARED_IMAGES = 64
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What folding did: how far logits moved at most, how large they are at most, and how many answers of images changed."""
+    """The file of a folded run, and how its model differs: the largest change of a logit, the largest logit, and how many of
+    the compared images have another predicted class."""
 
     path: Path
     moved: float
@@ -43,8 +44,9 @@ class FoldResult:
     changed: int
     images: int
 
-    def told(self) -> str:
-        """In words."""
+    @property
+    def summary(self) -> str:
+        """A sentence about the change of logits and predictions."""
         answers = f"{self.changed or 'none'} of {self.images} answers changed"
         return f"logits moved by {self.moved:.1g} at most, the largest is {self.largest:.3g}; {answers}"
 
