@@ -15,6 +15,9 @@ from ropewalk.validation import check_choice
 
 Kind = TypeVar("Kind")
 
+LARGEST_SIZE = 2**24
+"""The most that a model may have of anything: more is a mistake, and would fill the memory."""
+
 
 def tensor(name: str, value: Tensor) -> Tensor:
     """`value` if it is a tensor: lists and NumPy's arrays are not converted, since nothing says to which dtype."""
@@ -30,6 +33,15 @@ def floating(name: str, value: Tensor) -> Tensor:
     return value
 
 
+def same_device(**values: Tensor | None) -> None:
+    """Raise an error if tensors are on several devices."""
+    devices = {name: value.device for name, value in values.items() if value is not None}
+    if len(set(devices.values())) > 1:
+        raise ValueError(
+            f"all must be on one device, got {', '.join(f'{name} on {device}' for name, device in devices.items())}"
+        )
+
+
 def instance_of(name: str, value: Kind, kind: type[Kind]) -> Kind:
     """`value` if it is an instance of a class."""
     if not isinstance(value, kind):
@@ -41,6 +53,8 @@ def instance_of(name: str, value: Kind, kind: type[Kind]) -> Kind:
 def integer(name: str, value: int, *, least: int | None = None, most: int | None = None) -> int:
     """`value` if it is an integer in a range; True and 2.0 are none."""
     fits = isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
+    if fits and not isinstance(value, torch.SymInt) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} must be an integer of 64 bits, got {describe(value)}")
     if not fits or (least is not None and value < least) or (most is not None and value > most):
         bounds = [*([f"at least {least}"] if least is not None else []), *([f"at most {most}"] if most is not None else [])]
         words = "a positive integer" if (least, most) == (1, None) else " ".join(["an integer", " and ".join(bounds)])
@@ -74,6 +88,13 @@ def number(name: str, value: float, *, least: float = -math.inf, most: float = m
         high = "" if most == math.inf else f"{' and' if low else ' of'} at most {most:g}"
         raise ValueError(f"{name} must be a finite number{low}{high}, got {describe(value)}")
     return float(value)
+
+
+def numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """`values` as a tuple if they are finite numbers."""
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must be a list or tuple of finite numbers, got {describe(values)}")
+    return tuple(number(name, value) for value in values)
 
 
 def positive_number(name: str, value: float) -> float:

@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ropewalk import ops
-from ropewalk.arguments import flag, floating, instance_of, number, one_of, tensor
+from ropewalk.arguments import flag, floating, instance_of, number, one_of, same_device, tensor
 from ropewalk.code import Code
 from ropewalk.ops.attend import few
+
+LARGEST_SCALE = 1e9  # more may make scores infinite, and as little may make them 0 in float32
 
 LARGE, HUGE = 1 << 26, 1 << 30
 """Entries of a dense mask that are worth being spared: and where a table learns, whose gradient flex attention adds up entry
@@ -51,21 +53,17 @@ def attend(
     code = Code() if code is None else instance_of("code", code, Code)
     one_of("kernel", kernel, ("auto", "sdpa", "flex"))
     flag("causal", causal), flag("turned", turned)
-    scale = None if scale is None else number("scale", scale)
+    scale = None if scale is None else number("scale", scale, least=1 / LARGEST_SCALE, most=LARGEST_SCALE)
+    mask = None if mask is None else tensor("mask", mask)
     dropout = number("dropout", dropout, least=0, most=1)
     dtypes = {floating(name, x).dtype for name, x in (("q", q), ("k", k), ("v", v))}
+    same_device(q=q, k=k, v=v, mask=mask)
     if len(dtypes) > 1:
         raise ValueError(f"q, k and v must have the same dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if (
-        q.ndim != 4
-        or k.ndim != 4
-        or v.shape[:-1] != k.shape[:-1]
-        or q.shape[0] != k.shape[0]
-        or not k.shape[1]
-        or q.shape[1] % k.shape[1]
-    ):
+    fits = q.ndim == k.ndim == 4 and v.shape[:-1] == k.shape[:-1] and (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3])
+    if not fits or not k.shape[1] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
-        raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
+        raise ValueError(f"q must be (B, H, N, D), k (B, h, M, D) and v (B, h, M, any) with h dividing H, got {shapes}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
     q, k = (q, k) if turned else code.qk(q, k)
     if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code, mask)):
@@ -100,7 +98,7 @@ def _spares(q: Tensor, k: Tensor, code: Code, mask: Tensor | None) -> bool:
 
 def _checked(mask: Tensor, full: tuple[int, ...]) -> Tensor:
     """The mask with all four dimensions."""
-    if not (tensor("mask", mask).dtype is torch.bool or mask.is_floating_point()):
+    if not (mask.dtype is torch.bool or mask.is_floating_point()):
         raise ValueError(f"mask must be boolean, True where a query may look, or floating, got {mask.dtype}")
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
     if mask.ndim > 4 or any(size not in (1, whole) for size, whole in sizes):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
-from ropewalk.arguments import flag, one_of, positive, positives
+from ropewalk.arguments import flag, one_of, positive, positives, same_device
 from ropewalk.code import Code
 from ropewalk.validation import describe_unknown
 
@@ -47,6 +47,10 @@ class Traits:
     reach: float = 1e6
     rounding: float = 1.0
     anchored: bool = False
+
+
+BEYOND = 10.0
+"""How many times its reach positions are refused, where looking at them costs nothing."""
 
 
 class Shape(TypedDict, total=False):
@@ -144,8 +148,10 @@ class Encoding(nn.Module, ABC):
 
         Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
         """
+        q = self._coordinates("positions", positions)
         k = None if key_positions is None else self._coordinates("key_positions", key_positions)
-        code = self.encode(self._coordinates("positions", positions), k)
+        same_device(positions=q, key_positions=k, **dict.fromkeys([self.name], next(iter(self._tensors()), None)))
+        code = self.encode(q, k)
         return code.serving(self.heads, self.own_heads)
 
     @property
@@ -186,6 +192,10 @@ class Encoding(nn.Module, ABC):
         """Create what `initial` names: parameters if learned and not fixed, otherwise buffers that are not saved."""
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for name, value in self.start().items():
+            if not value.to(dtype).isfinite().all():
+                options = {key: getattr(self, key, None) for key in parameters_of(type(self))}
+                shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if isinstance(value, float))
+                raise ValueError(f"{name} of {self.name} is not finite in {dtype}: too large or too small is one of {shown}")
             value = value.to(device=torch.get_default_device(), dtype=dtype)
             if learned and name not in fixed:
                 self.register_parameter(name, nn.Parameter(value))
@@ -252,7 +262,17 @@ class Encoding(nn.Module, ABC):
     def _coordinates(self, name: str, positions: Tensor) -> Tensor:
         """Positions as at least float32, ([B] N A), checked."""
         p = places.as_coordinates(name, positions, self.axes)
-        return p.to(torch.promote_types(p.dtype, self._dtype()))
+        p = p.to(torch.promote_types(p.dtype, self._dtype()))
+        if p.dtype is torch.float32 and p.numel() and places.readable(positions):
+            self._check_reach(name, p)
+        return p
+
+    def _check_reach(self, name: str, positions: Tensor) -> None:
+        """Refuse positions so far away that float32 arithmetic has lost what the traits claim."""
+        farthest, reach = positions.detach().abs().max().item(), self.traits.reach
+        if farthest > BEYOND * reach > 0:  # what does not look at positions reaches 0
+            words = f"{self.name} is exact in float32 up to {reach:g}, and refuses positions beyond {BEYOND * reach:g}"
+            raise ValueError(f"{words}: got {name} up to {farthest:g}; check their coordinates, or call .double() on it")
 
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters(), *self.buffers()]

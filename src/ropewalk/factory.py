@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor, nn
 
-from ropewalk.arguments import describe
+from ropewalk.arguments import describe, instance_of
 from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
@@ -52,7 +52,9 @@ def create(name: str, **options: Any) -> Encoding:
 
 def from_config(config: Mapping[str, Any]) -> Encoding:
     """Build an encoding from its `config()`. A class "module:Class" must have been imported before."""
-    options = dict(config)
+    options = dict(instance_of("config", config, Mapping))
+    if not isinstance(options.get("name"), str):
+        raise ValueError(f"config must have a name, as config() of an encoding has, got {describe(config)}")
     return find(options.pop("name"))(**options)
 
 

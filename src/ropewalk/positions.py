@@ -10,8 +10,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import describe, float_dtype, instance_of, integer, integers, number, one_of, positives, tensor
+from ropewalk.arguments import (
+    describe,
+    float_dtype,
+    instance_of,
+    integer,
+    integers,
+    number,
+    one_of,
+    positives,
+    same_device,
+    tensor,
+)
 from ropewalk.validation import describe_cast
+
+LARGEST = 1e6
+"""The most that augmentation moves or stretches: no encoding is exact farther away."""
 
 CONVENTIONS = {
     "index": "patch index from 0 (Heo et al., language models)",
@@ -85,6 +99,7 @@ def visible(
     if owner is not None and owners is not None:
         _check_owner("owner", owner, places)
         _check_owner("key_owner", owners, keys)
+    same_device(places=places, key_places=keys, owner=owner, key_owner=owners)
     back = places.unsqueeze(-1) - keys.unsqueeze(-2)
     seen = (back >= 0) if window is None else (back >= 0) & (back < integer("window", window, least=1))
     if owner is not None and owners is not None:
@@ -223,10 +238,11 @@ def perturb(
     would lie beyond.
     """
     p = _points(positions, generator)
-    sigma = number("sigma", sigma, least=0)
+    sigma = number("sigma", sigma, least=0, most=LARGEST)
     one_of("variant", variant, ("paper", "code"))
-    each = [number("step", one) for one in step] if isinstance(step, list | tuple) else number("step", step)
-    steps = torch.tensor(each, dtype=p.dtype, device=p.device)
+    several = step if isinstance(step, list | tuple) else [step]
+    each = [number("step", one, least=0, most=LARGEST) for one in several]
+    steps = torch.tensor(each if several is step else each[0], dtype=p.dtype, device=p.device)
     if steps.shape not in ((), p.shape[-1:]):
         raise ValueError(f"step must be one number or one for each of the {p.shape[-1]} axes, got {step}")
     if variant == "paper":
@@ -242,13 +258,15 @@ def perturb(
 def offset(positions: Tensor, rho: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate Gaussian of deviation rho (ComRoPE)."""
     p = _points(positions, generator)
-    return (p + number("rho", rho, least=0) * _normal(p, _per_sample(p, p.shape[-1]), generator)).to(positions.dtype)
+    return (p + number("rho", rho, least=0, most=LARGEST) * _normal(p, _per_sample(p, p.shape[-1]), generator)).to(
+        positions.dtype
+    )
 
 
 def shift(positions: Tensor, amount: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate uniform in ±amount (DINOv3)."""
     p = _points(positions, generator)
-    move = number("amount", amount, least=0) * _symmetric(p, _per_sample(p, p.shape[-1]), generator)
+    move = number("amount", amount, least=0, most=LARGEST) * _symmetric(p, _per_sample(p, p.shape[-1]), generator)
     return (p + move).to(positions.dtype)
 
 
@@ -264,7 +282,9 @@ def rescale(positions: Tensor, factor: float, *, generator: torch.Generator | No
 
 def validate(positions: Tensor) -> Tensor:
     """The positions, or an error if one is not finite. Reads the values: it waits for the device."""
-    if tensor("positions", positions).is_floating_point() and not positions.isfinite().all():
+    if tensor("positions", positions).is_meta:
+        raise ValueError("positions must have values to look at, got a tensor on the meta device")
+    if positions.is_floating_point() and not positions.isfinite().all():
         bad = int((~positions.isfinite()).sum())
         raise ValueError(f"positions must be finite, got {bad} that are not, of {positions.numel()}")
     return positions
@@ -311,7 +331,7 @@ def _points(positions: Tensor, generator: torch.Generator | None) -> Tensor:
     if not tensor("positions", positions).is_floating_point() or positions.ndim not in (2, 3):
         got = f"{positions.dtype} {tuple(positions.shape)}"
         raise ValueError(f"positions must be floating, (N, axes) or (B, N, axes), got {got}")
-    checked = positions if torch.compiler.is_compiling() else validate(positions)
+    checked = positions if torch.compiler.is_compiling() or positions.is_meta else validate(positions)
     return checked.to(_wide(positions.dtype))
 
 
@@ -322,7 +342,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _stretch(positions: Tensor, factor: float, generator: torch.Generator | None, *, one: bool) -> Tensor:
     p = _points(positions, generator)
     factors = _per_sample(p, 1 if one else p.shape[-1])
-    logarithm = math.log(number("factor", factor, least=1)) * _symmetric(p, factors, generator)
+    logarithm = math.log(number("factor", factor, least=1, most=LARGEST)) * _symmetric(p, factors, generator)
     return (p * logarithm.exp()).to(positions.dtype)
 
 

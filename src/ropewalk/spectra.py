@@ -9,7 +9,19 @@ import math
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import floating, instance_of, integer, integers, not_negative, number, positive_number
+from ropewalk.arguments import (
+    floating,
+    instance_of,
+    integer,
+    integers,
+    not_negative,
+    number,
+    positive_number,
+    same_device,
+    tensor,
+)
+
+MOST_AXES = 1024
 
 
 def geometric(count: int, base: float, over: float | None = None) -> Tensor:
@@ -18,7 +30,8 @@ def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     RoPE: count = d/2, base 10,000. Axial RoPE of Heo et al.: count = d/4, base 100.
     van de Geijn et al. write 100^(-2j/D) with fewer than D/2 groups: over = D/2.
     """
-    over = max(integer("count", count, least=0), 1) if over is None else positive_number("over", over)
+    count = integer("count", count, least=0)
+    over = max(count, 1) if over is None else positive_number("over", over)
     return positive_number("base", base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / over)
 
 
@@ -49,7 +62,7 @@ def random_frames(
     rotation by an angle from U(0, 2 pi); with more, a rotation drawn uniformly.
     """
     _check_generator(generator)
-    lead, axes = integers("lead", lead, least=0), integer("axes", axes, least=1)
+    lead, axes = integers("lead", lead, least=0), integer("axes", axes, least=1, most=MOST_AXES)
     count, base = integer("count", count, least=0), positive_number("base", base)
     frame = _frames(lead, axes, generator)  # (*lead, axes, axes): row a is the direction of run a
     runs = [len(run) for run in torch.arange(count, device="cpu").tensor_split(axes)]
@@ -66,7 +79,7 @@ def golden_directions(count: int, axes: int) -> Tensor:
     directions close.
     """
     count = integer("count", count, least=0)
-    if integer("axes", axes, least=1) <= 2:
+    if integer("axes", axes, least=1, most=MOST_AXES) <= 2:
         turn = torch.arange(count, dtype=torch.float64, device="cpu") * (math.pi * (math.sqrt(5) - 1) / 2)
         return torch.stack([turn.sin(), turn.cos()], -1) if axes == 2 else torch.ones_like(turn).unsqueeze(-1)
     ratio = 2.0
@@ -101,7 +114,7 @@ def span(waves: Tensor, positions: Tensor) -> Tensor:
     Of the image it takes the extent along each axis, last minus first token: |(w_1 extent_1, w_2 extent_2, …)|. For
     a wave along an axis that is its turn from one side of the image to the other.
     """
-    floating("waves", waves)
+    same_device(waves=floating("waves", waves), positions=tensor("positions", positions))
     if floating("positions", positions).ndim != 2 or not len(positions) or positions.shape[-1:] != waves.shape[-1:]:
         shapes = f"{tuple(waves.shape)} and {tuple(positions.shape)}"
         raise ValueError(f"waves must be (..., axes) and positions (N, axes) with the same axes, got {shapes}")

@@ -105,6 +105,7 @@ class Code:
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
         """What is added to the logits after their scaling, (B H N M) or broadcastable to it; None adds nothing."""
         self._one_layer()
+        tensor("q", q), tensor("k", k)
         return None
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
@@ -192,6 +193,9 @@ class Code:
         self._check_precision()
         for name, x in xs.items():
             floating(name, x)
+            for table in self.tables.values():
+                if table.device != x.device:
+                    raise ValueError(f"{name} and its code must be on one device, got {x.device} and {table.device}")
 
     def _check_precision(self) -> None:
         """Refuse tables below float32."""

@@ -37,7 +37,8 @@ class SinCos(Encoding):
     frequency: Tensor
 
     def __init__(self, *, base: float = 10000.0, width: int | None = None, **shape: Unpack[Shape]) -> None:
-        if shape.get("variant") is None and shape.get("axes") in (None, 1):
+        axes = shape.get("axes")
+        if shape.get("variant") is None and (axes is None or positive("axes", axes) == 1):
             shape["variant"] = "vaswani"
         super().__init__(**shape)
         self.base = positive_number("base", base)

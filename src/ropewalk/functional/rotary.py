@@ -5,7 +5,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import flag, integer, one_of, tensor
+from ropewalk.arguments import flag, integer, one_of, same_device, tensor
 from ropewalk.functional.angles import turn, turn_
 
 LAYOUTS = ("bhnd", "bnhd")
@@ -80,6 +80,7 @@ def _checked(
         wanted = "q and k must have the same B, N and D; where they stand elsewhere, turn each alone, with k=None"
         raise ValueError(f"{wanted}; got {tuple(q.shape)} and {tuple(k.shape)}")
     _check_tables(xs, cos, sin, prefix)
+    same_device(q=q, k=k, cos=cos, sin=sin)
     return xs, _with_heads(cos), _with_heads(sin)
 
 
@@ -88,8 +89,9 @@ def _check_tables(xs: list[Tensor], cos: Tensor, sin: Tensor, prefix: int) -> No
         if not tensor(name, table).is_floating_point():
             hint = "; for complex numbers there is tables.from_complex" if table.is_complex() else ""
             raise ValueError(f"{name} must be floating, got {table.dtype}{hint}")
-    if cos.shape != sin.shape:
-        raise ValueError(f"cos and sin must have the same shape, got {tuple(cos.shape)} and {tuple(sin.shape)}")
+    if cos.shape != sin.shape or cos.dtype != sin.dtype:
+        got = " and ".join(f"{table.dtype} {tuple(table.shape)}" for table in (cos, sin))
+        raise ValueError(f"cos and sin must have the same shape and dtype, got {got}")
     batch, _, tokens, depth = xs[0].shape
     if integer("prefix", prefix, least=0) > tokens:
         raise ValueError(f"prefix must be from 0 to the {tokens} tokens, got {prefix}")

@@ -8,7 +8,7 @@ as exact as it came.
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import describe, flag, integer, positive, tensor
+from ropewalk.arguments import describe, flag, integer, positive, same_device, tensor
 from ropewalk.positions import readable
 
 Tables = tuple[Tensor, Tensor]
@@ -77,6 +77,7 @@ def from_complex(freqs_cis: Tensor) -> Tables:
 
 def _same_shape(cos: Tensor, sin: Tensor, dimensions: tuple[int, ...], wanted: str) -> torch.Size:
     tensor("cos", cos), tensor("sin", sin)
+    same_device(cos=cos, sin=sin)
     if cos.shape != sin.shape or cos.ndim not in dimensions or not (cos.is_floating_point() and sin.is_floating_point()):
         got = " and ".join(f"{table.dtype} {tuple(table.shape)}" for table in (cos, sin))
         raise ValueError(f"cos and sin must both be floating, {wanted}, got {got}")

@@ -37,6 +37,7 @@ from ropewalk.testing.fuzz_calls import TARGETS, Call, UnexpectedResultError, ma
 LIMIT = 5.0  # seconds
 ROOM = 8 << 30  # bytes that a call may ask for beyond what the process has
 SOURCE = Path(ropewalk.__file__).parent
+HARNESS = ("fuzz.py", "fuzz_calls.py")
 
 
 class Finding(NamedTuple):
@@ -89,7 +90,9 @@ def _locate_error(error: Exception) -> tuple[str, bool]:
     """Where in ropewalk an error comes from, and whether by a `raise` there."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1]
-    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(SOURCE) and "fuzz" not in frame.filename]
+    inside = [
+        frame for frame in frames if Path(frame.filename).is_relative_to(SOURCE) and Path(frame.filename).name not in HARNESS
+    ]
     if not inside:
         return "", False
     where = f"{Path(inside[-1].filename).relative_to(SOURCE)}:{inside[-1].lineno}"

@@ -6,9 +6,9 @@ import random
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ import ropewalk as rw
 from ropewalk import extension, functional, layouts, positions, spectra, theory
 from ropewalk.encoding import Encoding
 from ropewalk.encodings import REGISTRY
+from ropewalk.factory import from_config
 from ropewalk.functional import tables
 from ropewalk.models.lm import LM
 from ropewalk.models.vit import ViT
@@ -85,7 +86,7 @@ def _make_odd_tensor(generator: random.Random, good: Tensor) -> Tensor:
         (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int8, torch.bool, torch.complex64)
     )
     changes: list[Callable[[], Any]] = [
-        lambda: good.to(other),
+        lambda: good.to(other) if not good.is_complex() else good.real,
         lambda: good[None],
         lambda: good.flatten(),
         lambda: good.sum(),
@@ -117,7 +118,7 @@ ODD_VALUES: tuple[Callable[[], Any], ...] = (
         for value in (
             *(None, True, False, 0, -1, 1, 3, 2**40, -(2**70), 1.5, 0.0, -2.0, math.nan, math.inf, -math.inf, 1e-300, 1e300),
             *("", "x", "axial", "1", b"rope", 1j, (), (2, 3), (0,), (-1, 2), ("a",), range(3), float, torch.float32),
-            *(torch.int32, torch.bfloat16, "float32", "cuda:99", numpy.float32(2), numpy.int64(3), Ellipsis),
+            *(torch.int32, torch.bfloat16, "float32", "cuda:99", Ellipsis),
         )
     ),
     list,
@@ -141,12 +142,12 @@ ODD_VALUES: tuple[Callable[[], Any], ...] = (
 
 def is_integer(value: Any) -> bool:
     """Whether it counts: Python's and NumPy's integers, not True."""
-    return isinstance(value, int | numpy.integer) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
     """Whether it is a finite real number."""
-    return isinstance(value, int | float | numpy.number) and not isinstance(value, bool | complex) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 INTEGER = Wanted(lambda g: g.choice((1, 2, 3, 5)), is_integer, "an integer")
@@ -164,6 +165,7 @@ NUMBERS = Wanted(
     "finite numbers",
 )
 DTYPE = Wanted(lambda g: g.choice((torch.float32, torch.float64)), lambda value: isinstance(value, torch.dtype), "a dtype")
+NAME = Wanted(lambda g: g.choice(sorted(REGISTRY)), lambda value: isinstance(value, str), "a name")
 MAPPING = Wanted(lambda g: {}, lambda value: isinstance(value, Mapping), "a dictionary")
 ENCODING = Wanted(lambda g: pick_encoding(g), lambda value: isinstance(value, Encoding), "an encoding")
 
@@ -284,7 +286,9 @@ def expect(condition: bool, words: str) -> None:
 def expect_finite(result: Tensor, *inputs: Any) -> None:
     """A result of finite inputs of moderate size is finite."""
     for value in inputs:
-        if isinstance(value, Tensor) and (value.is_meta or not value.isfinite().all() or value.abs().amax() > 1e30):
+        if not isinstance(value, Tensor) or not value.numel():
+            continue
+        if value.is_meta or not value.isfinite().all() or value.to(torch.complex128).abs().amax() > 1e30:
             return
     if result.is_floating_point() and not result.is_meta:
         expect(bool(result.isfinite().all()), "the result is not finite")
@@ -361,6 +365,15 @@ def _build_method(name: str, wanted: Mapping[str, Wanted], positional: tuple[str
     return build
 
 
+def _build_encoding_method(name: str, wanted: Mapping[str, Wanted], positional: tuple[str, ...]) -> Target:
+    def build(generator: random.Random) -> Call:
+        arguments = {key: kind.make(generator) for key, kind in wanted.items()}
+        method = getattr(pick_encoding(generator), name)
+        return Call(f"encoding.{name}", method, arguments, dict(wanted), positional, None)
+
+    return build
+
+
 def _build_attend(generator: random.Random) -> Call:
     encoding = pick_encoding(generator)
     encoding = encoding.at(64) if encoding.waiting else encoding
@@ -398,7 +411,7 @@ def _build_create(generator: random.Random) -> Call:
     config = dict(generator.sample(sorted(config.items()), min(4, len(config)))) | {"head_dim": example.head_dim}
     if example.size is not None:
         config |= {"size": list(example.size), "axes": example.axes}
-    wanted = {"name": name_of(example.name)} | {key: Wanted(lambda g: None, lambda value: True, key) for key in config}
+    wanted = {"name": NAME} | {key: Wanted(lambda g: None, lambda value: True, key) for key in config}
     arguments = {"name": example.name, **config}
 
     def promise(result: Any, given: Mapping[str, Any]) -> None:
@@ -430,6 +443,31 @@ def _make_vit(encoding: str) -> ViT:
 @functools.cache
 def _make_lm() -> LM:
     return LM(vocabulary=7, encoding="rope", width=16, depth=1, heads=2).eval()
+
+
+def _build_model(generator: random.Random) -> Call:
+    """The constructors of models."""
+    count = Wanted(lambda g: g.choice((1, 2)), is_integer, "an integer")
+    width = Wanted(lambda g: 16, is_integer, "an integer")
+    image = generator.random() < 0.5
+    encoding = Wanted(lambda g: g.choice(("axial", "none") if image else ("rope", "alibi")), NAME.takes, "a name")
+    wanted = {"encoding": encoding, "width": width, "depth": count, "heads": count, "options": optional(MAPPING)}
+    if image:
+        wanted |= {key: optional(wanted[key]) for key in ("width", "depth", "heads")}  # by default the preset's
+        wanted |= {
+            "size": Wanted(lambda g: (8, 8), INTEGERS.takes, "integers"),
+            "patch": Wanted(lambda g: 4, either(INTEGER, INTEGERS).takes, "integers"),
+            "ratio": NUMBER,
+            "pool": name_of("mean", "class"),
+            **{"registers": count, "classes": count, "channels": count},
+            "layer_scale": optional(NUMBER),
+            **{"drop_path": ZERO, "dropout": ZERO},
+        }
+    else:
+        wanted |= {"vocabulary": INTEGER, "kv_heads": optional(count), "hidden": optional(width), "length": optional(width)}
+    function: Callable[..., Any] = ViT if image else LM
+    arguments = {name: kind.make(generator) for name, kind in wanted.items()}
+    return Call(f"{function.__name__}()", function, arguments, wanted, (), None)
 
 
 def _build_lm(generator: random.Random) -> Call:
@@ -489,6 +527,7 @@ def _build_rule(generator: random.Random) -> Call:
     return Call("extension.options", make, arguments, wanted, ("parameters",), None)
 
 
+ZERO = Wanted(lambda g: 0.0, is_number, "a number")
 POINTS = floats(5, 2)
 GENERATOR = Wanted(lambda g: None, lambda value: value is None or isinstance(value, torch.Generator), "a generator")
 WAVES = floats(2, 6, 2, dtype=torch.float64)
@@ -504,6 +543,9 @@ TARGETS |= {
     "create": _build_create,
     "ViT": _build_vit,
     "LM": _build_lm,
+    "models": _build_model,
+    "encoding.at": _build_encoding_method("at", {"length": either(INTEGER, INTEGERS)}, ("length",)),
+    "encoding.grid": _build_encoding_method("grid", {"n": INTEGER, "dtype": optional(DTYPE)}, ("n",)),
     "positions.grid": _build_grid,
     "extension.options": _build_rule,
 }
@@ -537,7 +579,13 @@ add_target(
 add_target(
     "positions.perturb",
     positions.perturb,
-    {"positions": POINTS, "step": NUMBER, "sigma": NUMBER, "variant": name_of("paper", "code"), "generator": GENERATOR},
+    {
+        "positions": POINTS,
+        "step": either(NUMBER, NUMBERS),
+        "sigma": NUMBER,
+        "variant": name_of("paper", "code"),
+        "generator": GENERATOR,
+    },
     promise=_promise_same_shape,
 )
 for _name in ("offset", "shift", "jitter", "rescale"):
@@ -612,6 +660,8 @@ add_target(
 )
 add_target("tables.from_timm", tables.from_timm, {"rope": tensor(lambda g: torch.ones(5, 16)), "half": FLAG})
 add_target("tables.from_complex", tables.from_complex, {"freqs_cis": tensor(lambda g: torch.randn(5, 4) * 1j)})
+add_target("from_config", from_config, {"config": Wanted(lambda g: pick_encoding(g).config(), MAPPING.takes, "a config")})
+add_target("register", rw.register, {"kind": Wanted(lambda g: rw.Axial, lambda value: isinstance(value, type), "a class")})
 add_target("chain", rw.chain, {"one": ENCODING, "two": ENCODING}, positional=("one", "two"))
 add_target("fold", rw.fold, {"encoding": ENCODING, "tolerance": NUMBER})
 add_target("theory.commutators", theory.commutators, {"encoding": ENCODING})

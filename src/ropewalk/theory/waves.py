@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import instance_of, integer, not_negative
+from ropewalk.arguments import instance_of, integer, not_negative, positives
 from ropewalk.encoding import Encoding
 from ropewalk.theory.commuting import Planes, commutators_of, generators, planes, turning
 
@@ -81,7 +81,7 @@ def span(encoding: Encoding, *size: int) -> Tensor:
     They are the frequencies of each axis's generator times the extent of a grid of that size, in the encoding's
     coordinates; whether generators of different axes commute makes no difference.
     """
-    places = instance_of("encoding", encoding, Encoding).grid(*size, dtype=torch.float64, device="cpu")
+    places = instance_of("encoding", encoding, Encoding).grid(*positives("size", size), dtype=torch.float64, device="cpu")
     extent = places.amax(0) - places.amin(0)
     values = torch.linalg.eigvalsh(1j * generators(encoding)).flip(-1)[..., : encoding.head_dim // 2]
     return values * extent[:, None]
