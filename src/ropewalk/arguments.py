@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ropewalk.validation import check_choice
 
-Kind = TypeVar("Kind")
+Value = TypeVar("Value")
 
 LARGEST_SIZE = 2**24
 """The most that a model may have of anything: more is a mistake, and would fill the memory."""
@@ -42,7 +42,7 @@ def same_device(**values: Tensor | None) -> None:
         )
 
 
-def instance_of(name: str, value: Kind, kind: type[Kind]) -> Kind:
+def instance_of(name: str, value: Value, kind: type) -> Value:
     """`value` if it is an instance of a class."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -50,7 +50,7 @@ def instance_of(name: str, value: Kind, kind: type[Kind]) -> Kind:
     return value
 
 
-def integer(name: str, value: int, *, least: int | None = None, most: int | None = None) -> int:
+def integer(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
     """`value` if it is an integer in a range; True and 2.0 are none."""
     fits = isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
     if fits and not isinstance(value, torch.SymInt) and not -(2**63) <= value < 2**63:
@@ -59,7 +59,8 @@ def integer(name: str, value: int, *, least: int | None = None, most: int | None
         bounds = [*([f"at least {least}"] if least is not None else []), *([f"at most {most}"] if most is not None else [])]
         words = "a positive integer" if (least, most) == (1, None) else " ".join(["an integer", " and ".join(bounds)])
         raise ValueError(f"{name} must be {words.strip()}, got {describe(value)}")
-    return value if isinstance(value, torch.SymInt) else int(value)
+    symbolic: Any = value
+    return symbolic if isinstance(value, torch.SymInt) else int(value)
 
 
 def positive(name: str, value: int) -> int:
@@ -80,9 +81,9 @@ def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
     return integers(name, values, least=1)
 
 
-def number(name: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> float:
+def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
     """`value` as a float if it is a finite number in a range; True is none."""
-    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    fits = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not fits or not least <= value <= most:
         low = "" if least == -math.inf else f" of at least {least:g}"
         high = "" if most == math.inf else f"{' and' if low else ' of'} at most {most:g}"
@@ -97,16 +98,16 @@ def numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
     return tuple(number(name, value) for value in values)
 
 
-def positive_number(name: str, value: float) -> float:
+def positive_number(name: str, value: Any) -> float:
     """`value` as a float if it is finite and above zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise ValueError(f"{name} must be a number above zero, got {describe(value)}")
     return float(value)
 
 
-def not_negative(name: str, value: float) -> float:
+def not_negative(name: str, value: Any) -> float:
     """`value` as a float if it is finite and not below zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not (0 <= value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
         raise ValueError(f"{name} must be a number not below zero, got {describe(value)}")
     return float(value)
 

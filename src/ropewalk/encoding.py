@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
-from ropewalk.arguments import flag, one_of, positive, positives, same_device
+from ropewalk.arguments import LARGEST_SIZE, flag, integer, one_of, positive, positives, same_device
 from ropewalk.code import Code
 from ropewalk.validation import describe_unknown
 
@@ -100,11 +100,11 @@ class Encoding(nn.Module, ABC):
         super().__init__()
         if unknown:
             raise TypeError(describe_unknown("option", unknown, parameters_of(type(self)), of=self.name))
-        self.head_dim = positive("head_dim", head_dim)
-        self.heads = positive("heads", heads)
+        self.head_dim = integer("head_dim", head_dim, least=1, most=LARGEST_SIZE)
+        self.heads = integer("heads", heads, least=1, most=LARGEST_SIZE)
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
-        self.axes = self.default_axes if axes is None else positive("axes", axes)
-        self.layers = None if layers is None else positive("layers", layers)
+        self.axes = self.default_axes if axes is None else integer("axes", axes, least=1, most=LARGEST_SIZE)
+        self.layers = None if layers is None else integer("layers", layers, least=1, most=LARGEST_SIZE)
         self.size = None if size is None else positives("size", size)
         self.variant = one_of("variant", next(iter(self.variants)) if variant is None else variant, self.variants)
         chosen = self.setting("coordinates") if coordinates is None else coordinates
@@ -151,6 +151,8 @@ class Encoding(nn.Module, ABC):
         q = self._coordinates("positions", positions)
         k = None if key_positions is None else self._coordinates("key_positions", key_positions)
         same_device(positions=q, key_positions=k, **dict.fromkeys([self.name], next(iter(self._tensors()), None)))
+        if k is not None and k.dtype != q.dtype:
+            q, k = (each.to(torch.promote_types(q.dtype, k.dtype)) for each in (q, k))
         code = self.encode(q, k)
         return code.serving(self.heads, self.own_heads)
 

@@ -79,7 +79,7 @@ class ViT(nn.Module):
         )
         registers = integer("registers", registers, least=0, most=LARGEST_SIZE)
         drop_path, dropout = number("drop_path", drop_path, least=0), number("dropout", dropout, least=0)
-        layer_scale = None if layer_scale is None else number("layer_scale", layer_scale)
+        layer_scale = None if layer_scale is None else number("layer_scale", layer_scale, least=-1e6, most=1e6)
         if not (drop_path < 1 and dropout < 1):
             raise ValueError(f"drop_path and dropout must be in [0, 1), got {drop_path} and {dropout}")
         if not 1 <= number("ratio", ratio) * width <= LARGEST_SIZE:
