@@ -65,7 +65,7 @@ def _hash_integers(*numbers: int) -> int:
 
 
 def _update_hash(state: Tensor, number: Tensor | int) -> Tensor:
-    """One step of `_fold` on int64 tensors, whose sums and products wrap."""
+    """One step of `_hash_integers` on int64 tensors, whose sums and products wrap."""
     state = (state ^ number) + _to_signed(GOLDEN_RATIO_WORD)
     state = _xor_shift(state, 30) * _to_signed(HASH_FACTORS[0])
     state = _xor_shift(state, 27) * _to_signed(HASH_FACTORS[1])

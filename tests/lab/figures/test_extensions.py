@@ -2,12 +2,11 @@
 
 import math
 
-import far
-import longer
 import pytest
 import torch
 from matplotlib.colors import to_hex
 
+import extension_tables
 import ropewalk as rw
 from ropewalk import extension
 from ropewalk.lab.figures.extensions import compute_extension_curves, create_default_rules, draw_extensions
@@ -60,28 +59,26 @@ def test_the_turns_of_training_are_marked():
 
 
 def test_the_table_of_rules_has_all():
-    table = longer.rules()
+    table = extension_tables.list_rules()
     assert all(f"| `{name}` | `{kind.__name__}` | " in table for name, kind in extension.RULES.items())
 
 
 def test_frameworks_differ_where_the_page_says():
-    rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[1:] for row in longer.factors().splitlines()[2:]}
+    rows = {
+        row.split(" | ")[0].strip("| "): row.split(" | ")[1:]
+        for row in extension_tables.compare_frameworks().splitlines()[2:]
+    }
     own = f"{0.1 * math.log(16) + 1:.4f}"
     assert [cell.strip(" |") for cell in rows["nothing more"]] == [own] * 3
     assert [cell.strip(" |") for cell in rows["`attention_factor: 1.0`"]] == ["1.0000", own, own]
     assert [cell.strip(" |") for cell in rows["`mscale: 1.0, mscale_all_dim: 1.0`"]] == ["1.0000", own, "1.0000"]
 
 
-def test_figures_are_written(tmp_path):
-    longer.draw(tmp_path)
-    assert {path.name for path in (tmp_path / "images").iterdir()} == {"extensions-light.png", "extensions-dark.png"}
-
-
-def test_what_the_page_says_of_a_million_places():
-    plain, here = far.measured(1_000_000, rounded=True), far.measured(1_000_000, rounded=False)
-    near = far.measured(4096, rounded=False)
+def test_precision_at_a_million_positions():
+    plain, here = (extension_tables.measure_errors(1_000_000, float32=float32) for float32 in (True, False))
+    near = extension_tables.measure_errors(4096, float32=False)
     assert 0.04 < plain.angle < 1 / 16
     assert here.angle < 5e-5
     assert here.score == pytest.approx(near.score, rel=0.2)
-    assert plain.score > 2 * far.bfloat16() > 100 * here.score
+    assert plain.score > 2 * extension_tables.measure_bfloat16_error() > 100 * here.score
     assert rw.create("rope", head_dim=128).traits.reach >= 1_000_000

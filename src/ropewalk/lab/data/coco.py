@@ -187,8 +187,8 @@ class CocoData(DetectionData):
             if isinstance(outline := entry["segmentation"], dict):
                 _check_image_size(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
 
-    def things(self, part: str) -> int:
-        """Things of a part that are no crowd."""
+    def count_objects(self, part: str) -> int:
+        """The number of objects in a split, without crowds."""
         entries = (entry for number in self.index[part].tolist() for entry in self.images[number][2])
         return sum(not entry.get("iscrowd", 0) for entry in entries)
 

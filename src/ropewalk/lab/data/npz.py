@@ -1,7 +1,7 @@
 """Datasets in a `.npz` file, as in MedMNIST: train_images, train_labels, test_images, test_labels, and optionally val_images
 and val_labels.
 
-Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255; the
+Images are uint8, in the shapes of `infer_layout`; or 0 and 1 of any type: occupancy grids, which become 0 and 255. The
 training images decide this for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be stored as `classes`;
 without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled. Test images that are
 also training images, byte for byte, are kept; a warning reports how many there are.

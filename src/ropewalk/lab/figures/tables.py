@@ -50,7 +50,7 @@ def choose_table_size(encoding: Encoding, size: Sequence[int] | None) -> tuple[i
 
 
 def has_code_tables(code: Code) -> bool:
-    """Whether `holdings` finds any."""
+    """Whether the code has any table to draw."""
     return any(type(part) in TABLE_BUILDERS for part in list_code_parts(code))
 
 

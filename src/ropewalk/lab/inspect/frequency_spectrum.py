@@ -28,7 +28,7 @@ class FrequencySpectrum(NamedTuple):
 
 
 def has_frequency_spectrum(encoding: Encoding, code: Code) -> bool:
-    """Whether `spectrum` has an answer."""
+    """Whether `compute_frequency_spectrum` supports the encoding."""
     turn = find_rotary_part(code)
     return isinstance(turn, Rotation | Sphere) or (isinstance(turn, Turn) and turns(encoding))
 
