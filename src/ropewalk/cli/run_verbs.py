@@ -66,7 +66,7 @@ def train_encoding(
         name: An encoding from `ropewalk list` or module:Class, with options after a colon: liere:block=4,scale=0.5.
         recipe: Settings by name; `ropewalk list --recipes` lists them.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
+        task: What the model predicts: a task of `ropewalk list --tasks`; the recipe's own by default.
         from_: The folder of a finished run; weights that both models have are initialized from it.
         set: Settings that replace those of the recipe: epochs=10 augment=flip,crop. `ropewalk list --settings` lists them.
         seed: The seed of everything that is random.
@@ -183,7 +183,7 @@ def compare_runs(
         encodings: Encodings as for `train`: axial liere:block=4 module:Class.
         recipe: Settings by name, as for `train`.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
+        task: What the model predicts: a task of `ropewalk list --tasks`; the recipe's own by default.
         set: Settings that replace those of the recipe, as for `train`.
         seeds: The number of seeds: each encoding is trained with seeds 0, 1, ….
         baseline: The encoding with which the others are compared; it is trained too.

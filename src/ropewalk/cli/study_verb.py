@@ -33,7 +33,7 @@ def run_study(
         ropewalk study equivariance --together 4
 
     Args:
-        name: The study; all are listed without.
+        name: The study; without it, all are listed.
         part: Parts of the study; all, in order, by default.
         only: Encodings, by their names in the study; all by default.
         seed: Seeds; those of each part by default.
