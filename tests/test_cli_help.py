@@ -169,8 +169,8 @@ def test_recipes_and_settings_are_listed(capsys):
     assert cli.main(["list", "--settings"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^Training$", out, re.MULTILINE)
-    assert re.search(r"^  epochs +\S.*; default 50$", out, re.MULTILINE)
-    assert re.search(r"^  augment +\S.*; default flip,crop$", out, re.MULTILINE)
+    assert re.search(r"^  epochs +\S.* Default: 50$", out, re.MULTILINE)
+    assert re.search(r"^  augment +\S.* Default: flip,crop$", out, re.MULTILINE)
     assert not re.search(r"^  seed ", out, re.MULTILINE)  # --set does not take it
 
 

@@ -123,7 +123,7 @@ def _describe_figures() -> dict[str, str]:
 
 
 def _list_settings(*, json: bool) -> int:
-    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings
+    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings, format_setting_value
 
     described = [each for each in describe_settings() if each.name not in PER_RUN_FIELDS]
     described.sort(key=lambda each: each.group)
@@ -133,15 +133,10 @@ def _list_settings(*, json: bool) -> int:
     for group, members in itertools.groupby(described, key=lambda each: each.group):
         console.print(group)
         for each in members:
-            console.print(f"  {each.name:<{wide}}  {each.help} {each.type}; default {_format_setting(each.default)}")
+            console.print(
+                f"  {each.name:<{wide}}  {each.help} Type: {each.type}. Default: {format_setting_value(each.default)}"
+            )
     return 0
-
-
-def _format_setting(value: Any) -> str:
-    """A default as `--set` would spell it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "none"
-    return "none" if value is None or value == {} else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def show_encoding(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None, json: bool = False) -> int:

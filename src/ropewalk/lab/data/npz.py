@@ -97,6 +97,11 @@ def _make_samples(
 def _open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """The file, if it is an archive."""
     with path.open("rb") as raw:
+        # NumPy takes any other file for a pickle, and its error advises to allow that.
+        magic = raw.read(len(np.lib.format.MAGIC_PREFIX))
+        raw.seek(0)
+        if not magic.startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
+            raise ValueError(f"{path} cannot be read: it is no .npz file, as numpy.savez writes them")
         try:
             # Pickled objects run code when they are loaded.
             file = np.load(raw, allow_pickle=False)
@@ -112,6 +117,11 @@ def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
     try:
         return np.asarray(file[key])
     except NPZ_ERRORS as error:
+        if "pickle" in str(error):
+            raise ValueError(
+                f"{key} of {path} cannot be read: it holds Python objects, which are never unpickled; "
+                "save an array of numbers or strings"
+            ) from error
         raise ValueError(f"{key} of {path} cannot be read: {error}") from error
 
 

@@ -169,7 +169,9 @@ def draw_code_tables(
     look, size = get_figure_theme(theme), choose_table_size(encoding, size)
     rows = compute_code_tables(encoding, size, seed=seed, layer=layer)
     if not rows:
-        raise ValueError(f"only encodings that turn or add something have tables, got {encoding!r}")
+        raise ValueError(
+            f"the figure tables needs an encoding that rotates channels, or adds to tokens or logits, got {encoding.name!r}"
+        )
     below = format_figure_subtitle(encoding, size, layer)
     heights = [_compute_row_height(row) for row in rows]
     free = create_figure_page(TABLE_WIDTH, sum(heights), look, title=f"{encoding.name}: tables", below=below)
