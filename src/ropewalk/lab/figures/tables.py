@@ -76,7 +76,7 @@ class TableContext(NamedTuple):
 
     @property
     def token(self) -> str:
-        return "place" if self.encoding.axes == 1 else "token"
+        return "position" if self.encoding.axes == 1 else "token"
 
 
 def _pick_indices(n: int, most: int) -> Tensor:
@@ -104,7 +104,7 @@ def _make_sphere_tables(part: Sphere, scene: TableContext) -> list[CodeTable]:
 
 
 def _make_block_tables(part: Turn, scene: TableContext) -> list[CodeTable]:
-    """Blocks of the first head at a few places, laid out as the places are; of a clip, in its middle frame."""
+    """Blocks of the first head at a few positions, in the layout of the grid; of a clip, in its middle frame."""
     rows, columns = [torch.zeros(1), *scene.lines][-2:]
     matrix = part.q_matrix[0].unflatten(0, (-1, len(rows), len(columns)))
     matrix = matrix[len(matrix) // 2]  # (R C G b b)
