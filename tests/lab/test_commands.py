@@ -422,9 +422,13 @@ def test_evaluate_probes_and_says_where(capsys, path):
     where, *lines = out.splitlines()
     assert (status, err, where) == (0, "", f"{path}/probes.json")
     rows = read_json(path / "probes.json")
-    assert [line.split()[0] for line in lines] == ["reached"] * len(rows["reached"]) + ["cost"] * len(rows["cost"])
-    assert f"images_per_second {rows['cost'][0]['images_per_second']:.4g}" in lines[-1]
-    assert f"accuracy {rows['reached'][0]['accuracy']:.4g}" in lines[0]
+    tables = {table[0]: table[1:] for table in (part.splitlines() for part in "\n".join(lines).strip().split("\n\n"))}
+    assert list(tables) == ["reached", "cost"]
+    for probe, (titles, *cells) in tables.items():
+        assert titles.split() == list(rows[probe][0])
+        assert len(cells) == len(rows[probe])
+    assert f"{rows['cost'][0]['images_per_second']:.4g}" in tables["cost"][1].split()
+    assert f"{rows['reached'][0]['accuracy']:.4g}" in tables["reached"][1].split()
     assert list(rows) == ["reached", "cost", "refused"]
     status, out, _ = run(capsys, "evaluate", "runs", "--probes", "frequencies", "--json")
     assert status == 0
@@ -439,7 +443,7 @@ def test_evaluate_goes_on_when_one_run_cannot_be_probed(capsys, path):
     status, out, err = run(capsys, "evaluate", "runs", "--probes", "reached")
     first, where, *rows = out.splitlines()
     assert (status, err, where) == (1, "", f"{path}/probes.json")
-    assert all(row.split()[0] == "reached" for row in rows)
+    assert rows[:2] == ["", "reached"]
     assert first.startswith("another could not be probed: only a finished run is probed")
     assert "only a finished run is probed" in refusal(capsys, "evaluate", other)
 

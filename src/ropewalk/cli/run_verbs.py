@@ -5,7 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.lab.console import is_main_process, make_console, print_file_link, print_json, require_matplotlib
+from ropewalk.lab.console import (
+    align_columns,
+    is_main_process,
+    make_console,
+    print_file_link,
+    print_json,
+    require_matplotlib,
+)
 from ropewalk.lab.errors import CommandError
 from ropewalk.validation import describe_unknown
 
@@ -136,15 +143,19 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
     for run, found in probed.found.items():
         console.print(str(Path(run) / "probes.json"))
         for name in [*chosen, "refused"]:
-            for line in _format_probe_rows(name, found.get(name, [])):
+            for line in _format_probe_table(name, found.get(name, [])):
                 console.print(line)
     return 1 if probed.errors else 0
 
 
-def _format_probe_rows(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each row of a probe: the name of the probe, and its values by name."""
-    for row in rows:
-        yield f"  {probe:<12} " + ", ".join(f"{name} {_format_value(value)}" for name, value in row.items())
+def _format_probe_table(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The name of a probe and the table of its rows; nothing without rows."""
+    titles = list(dict.fromkeys(name for row in rows for name in row))
+    if not titles:
+        return
+    yield f"\n{probe}"
+    cells = [[_format_value(row[name]) if name in row else "" for name in titles] for row in rows]
+    yield from (f"  {line}" for line in align_columns([titles, *cells]))
 
 
 def _format_value(value: Any) -> str:
@@ -153,7 +164,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list) and (len(value) > LONGEST_LIST or any(isinstance(each, list | dict) for each in value)):
         return f"({len(value)} values)"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_format_value, value)) + "]"
+        return ", ".join(map(_format_value, value))
     return f"({len(value)} values)" if isinstance(value, dict) else "none" if value is None else str(value)
 
 
