@@ -515,6 +515,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert first.startswith("1 of 2  none, seed 0: test accuracy ")
     assert second.startswith(f"2 of 2  {NAME}, seed 0: done before, test accuracy ")
     (row,) = [line.split() for line in lines if line.startswith(f"  {NAME}")]
+    assert [line.split()[0] for line in lines if line.startswith(("  none", f"  {NAME}"))] == ["none", NAME]
     rate = read_json(path / "probes.json")["cost"][0]["images_per_second"]
     assert row[-1] == f"{rate:,.0f}"
     assert page == Path("page/report.html").resolve().as_uri()

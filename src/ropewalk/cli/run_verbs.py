@@ -209,6 +209,7 @@ def compare_runs(
     from ropewalk.lab.probes import choose_probes, probe_all_runs
     from ropewalk.lab.recipes import parse_settings
     from ropewalk.lab.record_search import find_records
+    from ropewalk.lab.result_rows import sort_table_rows
     from ropewalk.lab.results_table import make_rich_table
     from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
@@ -231,7 +232,7 @@ def compare_runs(
         finished = [each.name for each in done.members if done.outcome(each).result is not None]
         folders = [RunFolder.at(done.runs / name) for name in finished]
     missed = [] if no_report else probe_all_runs(folders, chosen, console).errors
-    console.print(make_rich_table(tabulate_comparison(done)))
+    console.print(make_rich_table(sort_table_rows(tabulate_comparison(done), first=done.baseline)))
     print(done.path)
     if not no_report:
         _write_report(find_records([done.path]), Path(out or "out/report"), console, baseline=done.baseline)
