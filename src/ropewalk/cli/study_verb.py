@@ -111,7 +111,7 @@ def _check_process_count(count: int) -> None:
 
 def _run_processes(count: int, words: Sequence[str], console: "Console") -> int:
     """Run `ropewalk` with these words in several processes; return the largest of their exit codes."""
-    from ropewalk.lab.parallel import run_in_parallel
+    from ropewalk.lab.worker_processes import run_in_parallel
 
     try:
         codes = run_in_parallel(count, words, console)
