@@ -108,7 +108,7 @@ def parse_timm_name(config: Config) -> str:
     if not is_model(name):
         known = timm.list_models(module=TIMM_MODULES)
         longer = [each for each in known if each.startswith(name)]
-        close = [f"'{TIMM_PREFIX}{each}'" for each in (longer or difflib.get_close_matches(name, known))[:3]]
-        hint = f". Did you mean {', '.join(close)}?" if close else f"; {TIMM_EXAMPLES}"
+        similar = [f"'{TIMM_PREFIX}{each}'" for each in (longer or difflib.get_close_matches(name, known))[:3]]
+        hint = f". Did you mean {', '.join(similar)}?" if similar else f"; {TIMM_EXAMPLES}"
         raise ValueError(f"timm has no model named {name!r}{hint}")
     return name
