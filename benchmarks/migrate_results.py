@@ -19,7 +19,8 @@ import tyro
 
 from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.record import RECORD_FORMAT, RunRecord, load_records, write_records
+from ropewalk.lab.record import RECORD_FORMAT, RunRecord
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.run_store import write_atomically
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.study import Study

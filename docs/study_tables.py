@@ -26,8 +26,8 @@ from typing import Any
 import study_figures
 from markdown_text import format_table
 from plots import save_page_figure
-from ropewalk.lab.config import PER_RUN_FIELDS
-from ropewalk.lab.record import RunRecord, load_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
 from ropewalk.lab.results_table import TableColumn, format_markdown_table
@@ -42,7 +42,7 @@ from ropewalk.lab.studies.claims import (
     judge_claims,
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
-from ropewalk.lab.studies.run import have_equal_settings
+from ropewalk.lab.studies.run import select_part_runs
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import TOP1_ACCURACY
 
@@ -332,21 +332,17 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:
     """How many runs of each part are finished, of how many; parts with this prefix are left out.
 
-    Runs of a part that have other settings than the study, or other encodings or seeds, are not counted.
+    Records of a part with other settings, data, encodings or seeds than the study's are not counted.
     """
     rows = []
     for study, name in ((each, name) for each in studies for name in each.parts):
         if not without or not name.startswith(without):
-            part, config = study.parts[name], study.config(name)
+            part, request = study.parts[name], select_part_runs(study, name, RESULTS / study.name, given={})
+            assert request is not None
             wanted = {(encoding, seed) for encoding in part.encodings for seed in part.seeds}
-            found = {
-                (record.name, record.config.seed)
-                for record in records
-                if record.part == name
-                and record.score is not None
-                and have_equal_settings(record.config, config, but=PER_RUN_FIELDS)
-            }
-            rows.append([f"`{name}`", part.about, str(config.epochs), f"{len(wanted & found)} of {len(wanted)}"])
+            own = (record for record in records if record.part == name and request.matches(record))
+            found = {(record.name, record.config.seed) for record in own}
+            rows.append([f"`{name}`", part.about, str(request.config.epochs), f"{len(wanted & found)} of {len(wanted)}"])
     return format_table(["part", "description", "epochs", "runs"], rows)
 
 

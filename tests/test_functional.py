@@ -135,9 +135,10 @@ def test_bfloat16_is_rounded_once():
         assert torch.equal(y, formula(x.bfloat16().float(), cos, sin).bfloat16())
 
 
-def test_tables_of_bfloat16_are_taken_at_their_word():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
+def test_narrow_tables_are_taken_at_their_word(dtype):
     q, k, *both = given(dtype=torch.float32)
-    cos, sin = (table.detach().bfloat16() for table in both)
+    cos, sin = (table.detach().to(dtype) for table in both)
     assert_same(apply_rotary(q, k, cos, sin), [formula(x, cos.float(), sin.float()) for x in (q, k)], [q, k])
     assert_same(road([q, k], cos, sin, interleaved=False, prefix=0), apply_rotary(q, k, cos, sin), [q, k])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ropewalk import positions as places
 
@@ -402,6 +403,28 @@ def test_floats_pass(shape):
 def test_what_an_encoding_refuses(given, axes, message):
     with pytest.raises(ValueError, match=message):
         places.as_coordinates("places", given, axes)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
+def test_positions_that_were_cast_are_refused(dtype):
+    with pytest.raises(ValueError, match=rf"floating places.*float32, got {dtype}.*cast_forward_inputs=False"):
+        places.as_coordinates("places", torch.zeros(3, 2).to(dtype), 2)
+
+
+class Marked(torch.Tensor):
+    """A subclass that leaves dispatching to PyTorch."""
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Parameter, lambda x: x.as_subclass(Marked)], ids=["parameter", "subclass"])
+def test_nan_is_seen_in_parameters_and_subclasses(kind):
+    with pytest.raises(ValueError, match="finite, got 1"):
+        places.as_coordinates("places", kind(torch.tensor([[0.0, math.nan]])), 2)
+
+
+def test_values_of_fake_tensors_are_not_looked_at():
+    with FakeTensorMode():
+        given = torch.zeros(3, 2)
+        assert places.as_coordinates("places", given, 2) is given
 
 
 def test_validate_passes_finite_positions_and_integers():

@@ -3,6 +3,7 @@
 import inspect
 import math
 import operator
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,10 @@ class Encoding(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, q: Tensor, k: Tensor | None) -> Code:
-        """The code for queries at q ([B] N A) and keys at k, or at q where k is None."""
+        """The code for queries at q ([B] N A) and keys at k, or at q where k is None.
+
+        Its tables share no memory with a parameter, which FSDP2 frees after this call: a parameter itself is cloned.
+        """
 
     @property
     @abstractmethod
@@ -193,14 +197,14 @@ class Encoding(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draw parameters anew and rebuild buffers, as at construction: the end of initialisation on the meta device."""
         for name, value in self.start().items():
-            getattr(self, name).copy_(value)
+            _fill_tensor(getattr(self, name), value)
 
     @torch.no_grad()
     def init_non_persistent_buffers(self) -> None:
         """Rebuild the buffers and leave parameters alone: for weights that were loaded after `to_empty()`."""
         for name, value in self.start().items() if self._buffers else ():
             if name in self._buffers:
-                getattr(self, name).copy_(value)
+                _fill_tensor(getattr(self, name), value)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = [buffer.dtype for buffer in self.buffers()]
@@ -339,6 +343,15 @@ def parameters_of(kind: type[Encoding]) -> dict[str, inspect.Parameter]:
         if cls is Encoding or not any(p.kind is p.VAR_KEYWORD for p in own.values()):
             break
     return found
+
+
+def _fill_tensor(tensor: Tensor, value: Tensor) -> None:
+    """Copy a whole value into a tensor; of a sharded one each process keeps its part of what the first process drew."""
+    distributed: Any = sys.modules.get("torch.distributed.tensor")  # imported by whoever made a sharded tensor
+    if distributed is not None and isinstance(tensor, distributed.DTensor):
+        whole = value.to(device=tensor.device, dtype=tensor.dtype)
+        value = distributed.distribute_tensor(whole, tensor.device_mesh, tensor.placements)
+    tensor.copy_(value)
 
 
 def _at_least_float32(before: Tensor, after: Tensor) -> Tensor:

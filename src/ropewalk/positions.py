@@ -11,7 +11,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ropewalk.validation import check_choice
+from ropewalk.validation import check_choice, describe_cast
 
 CONVENTIONS = {
     "index": "patch index from 0 (Heo et al., language models)",
@@ -262,7 +262,10 @@ def validate(positions: Tensor) -> Tensor:
 
 
 def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
-    """Positions with an axis dimension, ([B] N axes), checked; values are looked at only in eager mode on the CPU."""
+    """Positions with an axis dimension, ([B] N axes), checked; values are looked at only in eager mode on the CPU.
+
+    Floats below float32 are refused: bfloat16 has eight bits, so that the positions 256 and 257 are one.
+    """
     shape = tuple(positions.shape)
     if positions.dtype is torch.bool or positions.is_complex():
         raise ValueError(f"{name} must be floating or integer, got {positions.dtype}")
@@ -272,6 +275,8 @@ def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
         if positions.ndim not in (1, 2):
             raise ValueError(f"integer {name} must be (N,) or (B, N), got {shape}")
         return positions.unsqueeze(-1)
+    if positions.dtype not in (torch.float32, torch.float64):
+        raise ValueError(describe_cast(f"floating {name}", positions.dtype))
     if positions.ndim not in (2, 3) or shape[-1] != axes:
         raise ValueError(f"floating {name} must be (N, {axes}) or (B, N, {axes}), got {shape}")
     if readable(positions):
@@ -280,8 +285,13 @@ def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether looking at its values costs nothing and breaks nothing: eager, on the CPU, and not under a transform."""
-    plain = tensor.device.type == "cpu" and type(tensor) is Tensor and not torch.compiler.is_compiling()
+    """Whether looking at its values costs nothing and breaks nothing: eager, on the CPU, and not under a transform.
+
+    Of subclasses, parameters and others that leave dispatching to PyTorch have values; fake and distributed tensors do not.
+    """
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return False
+    plain = type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
     return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 

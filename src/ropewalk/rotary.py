@@ -26,6 +26,8 @@ from ropewalk import ops
 from ropewalk.code import Basis, Chain, Code, Rotation, Turn
 from ropewalk.encoding import Encoding, Shape, Traits, flag, positive, positive_number, positives
 
+PIECE = 2**18  # entries of exponentials at a time on a CPU
+
 
 class PairShape(Shape, total=False):
     """What every encoding of pairs takes besides."""
@@ -162,8 +164,8 @@ class Exponentials(Encoding):
         return Turn(
             layers=self.layers,
             head_dim=self.head_dim,
-            q_matrix=ops.expm(_combine(q, blocks, 3, layered)),
-            k_matrix=None if k is None else ops.expm(_combine(k, blocks, 3, layered)),
+            q_matrix=_exponentiate(q, blocks, layered),
+            k_matrix=None if k is None else _exponentiate(k, blocks, layered),
         )
 
     def generators(self) -> Tensor:
@@ -226,6 +228,18 @@ def _combine(positions: Tensor, factors: Tensor, trailing: int, layered: bool) -
     for axis in range(1, positions.shape[-1]):
         total = total + p[..., axis] * f[..., axis]
     return total
+
+
+def _exponentiate(positions: Tensor, blocks: Tensor, layered: bool) -> Tensor:
+    """Rotations ([L] [B] h N G b b) at positions ([B] N A) by blocks ([L] h G b b A).
+
+    PyTorch's exponential holds about a dozen times its result, so on a CPU positions are taken some at a time.
+    """
+    step = max(1, PIECE // (blocks.numel() // blocks.shape[-1] * positions.shape[:-2].numel()))
+    if positions.device.type != "cpu" or torch.compiler.is_compiling() or positions.shape[-2] <= step:
+        return ops.expm(_combine(positions, blocks, 3, layered))
+    parts = [ops.expm(_combine(some, blocks, 3, layered)) for some in positions.split(step, dim=-2)]
+    return torch.cat(parts, dim=-4)
 
 
 Extension = extending.AxesRule | Mapping[str, Any] | str

@@ -44,6 +44,21 @@ def _find_nearest(name: str, known: list[str]) -> list[str]:
     return difflib.get_close_matches(name, known, n=1) or (starting if len(starting) == 1 else [])
 
 
+def check_floating(name: str, x: Any) -> None:
+    """Raise an error if a tensor is not real and floating: rotated integers would be cut to whole numbers."""
+    if not x.is_floating_point():
+        raise ValueError(f"{name} must be floating, got {x.dtype}: cast it before, for example with .float()")
+
+
+def describe_cast(what: str, dtype: Any) -> str:
+    """Format the error for a table of a code, or for positions, that something has cast below float32."""
+    causes = (
+        ".bfloat16(), .half() or .to(dtype) on it, a cast by hand, or FSDP2, which casts the inputs of a module by default"
+    )
+    mend = "MixedPrecisionPolicy(…, cast_forward_inputs=False) keeps FSDP2 from it"
+    return f"{what} must be at least float32, got {dtype}. Precision was lost by a cast: {causes}; {mend}"
+
+
 class FieldRule(NamedTuple):
     """What a value must be, in words and as a test; and what it is where there is none."""
 
@@ -92,8 +107,5 @@ def is_nonempty_string(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-NUMBER_RULE, INTEGER_RULE, NAME_RULE = (
-    FieldRule("a number", is_finite_number),
-    FieldRule("a whole number", is_integer),
-    FieldRule("a name", is_nonempty_string),
-)
+INTEGER_RULE = FieldRule("a whole number", is_integer)
+NAME_RULE = FieldRule("a name", is_nonempty_string)

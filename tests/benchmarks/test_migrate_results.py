@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.lab.record import RunRecord, load_records, write_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.studies import ALL_STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,7 +165,7 @@ def test_data_are_those_that_a_line_names(benchmark, tmp_path, data, path):
     (record,) = migrate(
         benchmark, tmp_path, make_line("equivariance-imagenette", "imagenette", "axial", changes={"data": data})
     )
-    assert (record.config.data, record.data_name, record.data) == (path, data, {"name": data})
+    assert (record.config.data, record.data) == (path, {"name": data})
 
 
 def test_settings_are_those_of_the_line(benchmark, tmp_path):

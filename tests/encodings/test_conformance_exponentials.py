@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
+from ropewalk import rotary
 from tests.support.float64_reference import assert_close, assert_same, exponent_norm, leaf, normal, turned, twin
 
 BATCH, HEADS, KV_HEADS = 2, 4, 2
@@ -174,3 +175,26 @@ def test_starts(case, name, law, deviation):
     assert abs(values.std().item() - deviation) <= 0.1 * deviation
     if law == "uniform":
         assert 0 <= values.min() < 0.1 < 2 * torch.pi - 0.1 < values.max() <= 2 * torch.pi
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize(("name", "layers"), [("liere", 2), ("comrope-ld", None)])
+def test_positions_are_taken_in_pieces_on_a_cpu(name, layers, batch, monkeypatch):
+    encoding = rw.create(name, head_dim=12, heads=2, block=4, layers=layers, size=(3, 5)).double()
+    positions = torch.rand(*batch, 15, 2, dtype=torch.float64)
+    whole = encoding(positions)
+    sizes = []
+    with monkeypatch.context() as patched:
+        taken = rotary.ops.expm
+        patched.setattr(rotary, "PIECE", 4 * 96 * (layers or 1) * (batch or (1,))[0])
+        patched.setattr(rotary.ops, "expm", lambda skew: sizes.append(skew.shape[-4]) or taken(skew))
+        pieces = encoding(positions)
+    assert sizes == [4, 4, 4, 3]
+    left, right = ([each.q_matrix, *autograd(each.q_matrix, encoding)] for each in (whole, pieces))
+    for one, other in zip(left, right, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def autograd(matrix, encoding):
+    weights = torch.arange(matrix.numel(), dtype=matrix.dtype).view_as(matrix).sin()
+    return torch.autograd.grad((matrix * weights).sum(), list(encoding.parameters()))

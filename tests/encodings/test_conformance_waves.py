@@ -356,10 +356,11 @@ FIXED = {
 def anywhere(case: str, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """What two layers make of grouped queries and keys at fractional positions of each sample's own; theirs; leaves."""
     options, waves_of = FIXED[case]
-    encoding = made(case.split(",")[0], torch.promote_types(dtype, torch.float32), kv_heads=KV_HEADS, layers=2, **options)
+    wide = torch.promote_types(dtype, torch.float32)
+    encoding = made(case.split(",")[0], wide, kv_heads=KV_HEADS, layers=2, **options)
     q = leaf(BATCH, HEADS, 7, encoding.head_dim, seed=0, dtype=dtype)
     k = leaf(BATCH, KV_HEADS, 9, encoding.head_dim, seed=1, dtype=dtype)
-    places = [leaf(BATCH, n, encoding.axes, seed=seed, dtype=dtype) for n, seed in ((7, 2), (9, 3))]
+    places = [leaf(BATCH, n, encoding.axes, seed=seed, dtype=wide) for n, seed in ((7, 2), (9, 3))]
     code, ours, theirs = encoding(*places), [], []
     for layer in range(2):
         ours += code[layer].qk(q, k)

@@ -259,12 +259,12 @@ def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
         (["train", "mixed", "--from", "nowhere"], "nowhere"),
         (["train", "mixed", "--import", "nowhere"], "No module named 'nowhere'"),
         (["evaluate", "nowhere", "--probes", "cots"], "Did you mean 'cost'?"),
-        (["evaluate", "nowhere"], "no run is at nowhere: a run directory has a config.json"),
-        (["report", "nowhere"], "no run is at nowhere"),
-        (["report"], "no run is at runs"),
+        (["evaluate", "nowhere"], "no run found at nowhere: expected run directories, which have a config.json"),
+        (["report", "nowhere"], "no run found at nowhere"),
+        (["report"], "no run found at runs"),
         (["report", "file"], "file cannot be read"),
-        (["fold", "nowhere"], "nowhere is no run: a run has a config.json"),
-        (["theory", "runs/nowhere"], "runs/nowhere is no run: a run has a config.json"),
+        (["fold", "nowhere"], "nowhere is not a run directory: there is no such directory"),
+        (["theory", "runs/nowhere"], "runs/nowhere is not a run directory: there is no such directory"),
     ],
 )
 def test_refusals_are_one_line_and_leave_nothing_behind(capsys, elsewhere, words, reason):

@@ -85,6 +85,9 @@ def test_kernels_are_those_that_training_may_use():
 def test_a_resumed_run_keeps_its_beginning_and_lists_other_environments():
     first = describe() | {"created": "then", "processes": 2}
     assert continue_environment(first, describe() | {"processes": 2}) == first
+    known = {"encoding": {"name": "mixed"}, "data": {"sha256": "ab"}, "index_seed": 0}
+    assert continue_environment(first | known, describe() | {"processes": 2}) == first | known
+    assert continue_environment(first | known, describe() | {"data": {"sha256": "cd"}})["data"] == {"sha256": "cd"}
     second = continue_environment(first, describe() | {"commit": "b"})
     assert (second["created"], second["commit"], second["processes"]) == ("then", "b", 1)
     (earlier,) = second["earlier"]

@@ -14,7 +14,7 @@ from rich.console import Console
 from ropewalk.lab.compare.plan import Comparison
 from ropewalk.lab.compare.run import compare_encodings
 from ropewalk.lab.config import Config
-from ropewalk.lab.record import load_run
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.train import train_run
 

@@ -14,7 +14,8 @@ from ropewalk.lab.bench import steps
 from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import find_encoding_class, parse_encoding
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.record import load_records, load_run, write_records
+from ropewalk.lab.record_lines import load_records, write_records
+from ropewalk.lab.run_loading import load_run
 from tests.support.patch_everywhere import patch_everywhere
 
 MODULE = '''

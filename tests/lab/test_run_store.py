@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 from ropewalk.lab import run_store
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.record import load_run
-from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_atomically, write_json
+from ropewalk.lab.run_loading import load_run
+from ropewalk.lab.run_location import parse_location
+from ropewalk.lab.run_store import RunFolder, read_json, write_atomically, write_json
 from tests.support.patch_everywhere import patch_everywhere
 
 TENSORS = {
@@ -162,6 +163,52 @@ def test_metrics_that_were_lost_or_changed_are_reported_once_and_for_all(run, ch
     assert again.find_metrics_problems() == [problem]
 
 
+@pytest.mark.parametrize("garbage", [b"nonsense\n", b"\xff\x00\n[\n", b"5\n{}\n", 10_000 * b"[" + b"\n"])
+def test_garbage_after_the_counted_lines_is_removed_with_a_warning(run, garbage):
+    facts, path = log_three(run), run.path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]) + garbage + lines[2] + b"torn")
+    with pytest.warns(UserWarning, match=rf"lines of .*metrics\.jsonl.* removed \({garbage.count(10)}\); their steps"):
+        assert run.restore_metrics(facts) is None
+    assert path.read_bytes() == b"".join(lines[:2])
+    run.log(step=30, epoch=3, loss=1 / 3)
+    run.finish(test_accuracy=0.5)
+    assert run.find_metrics_problems() == []
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_garbage_among_the_counted_lines_is_a_problem(run):
+    facts, path = log_three(run), run.path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"nonsense\n" + lines[2])
+    assert re.search(r"SHA-256.*differs; epochs without metrics: 2$", run.restore_metrics(facts))
+    assert path.read_bytes() == lines[0]
+
+
+def test_unreadable_lines_of_format_1_are_reported_where_an_epoch_is_lost(run):
+    log_three(run)
+    path = run.path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + b"nonsense\n")
+    with pytest.warns(UserWarning, match=r"lines of .* removed \(1\)"):
+        assert run.restore_metrics({"step": 20, "epoch": 2}) is None
+    path.write_bytes(lines[0] + b"nonsense\n" + lines[2])
+    problem = run.restore_metrics({"step": 30, "epoch": 3})
+    assert re.search(r"lines of .* cannot be read \(1\); epochs without metrics: 2$", problem)
+    assert path.read_bytes() == lines[0] + lines[2]
+
+
+def test_epochs_that_are_not_validated_are_not_missing(tmp_path):
+    run = RunFolder(tmp_path, Config(every=2, epochs=5))
+    run.acquire({})
+    run.log(step=20, epoch=2)
+    run.save_checkpoint(TENSORS, step=50, epoch=5)
+    (run.path / "metrics.jsonl").unlink()
+    problem = run.restore_metrics(run.load_checkpoint()[1])
+    run.release()
+    assert problem.endswith("; epochs without metrics: 2, 4, 5")
+
+
 def test_damaged_metrics_are_reported(run):
     (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
     with pytest.raises(DamagedFileError, match=r"2.*metrics.jsonl cannot be read"):
@@ -219,13 +266,49 @@ def test_json_files_of_other_runs_and_formats_are_not_read(run, tmp_path):
         run.load_checkpoint()
 
 
-def test_a_renamed_folder_keeps_its_files(run):
+def test_a_renamed_folder_keeps_its_files_and_is_reported(run):
     run.finish(test_accuracy=0.5)
     run.save_checkpoint(TENSORS, step=1, epoch=1)
+    assert load_run(run.path).problems == ()
     run.path.rename(run.path.parent / "best")
     again = RunFolder.at(run.path.parent / "best")
     assert again.result() == {"test_accuracy": 0.5}
     assert again.load_checkpoint()[1]["step"] == 1
+    record = load_run(again.path)
+    assert record.result == {"test_accuracy": 0.5}
+    (problem,) = record.problems
+    assert problem.startswith(f"best has the run {run.config.name}: the directory was renamed")
+
+
+def test_a_config_that_was_edited_takes_no_file_of_the_run(run):
+    """Neither with the checksum of what it was, nor without it."""
+    run.finish(test_accuracy=0.5)
+    run.write_document("probes.json", {"cost": [{"seconds": 1.0}]})
+    run.save_checkpoint(TENSORS, step=1, epoch=1)
+    path = run.path / "config.json"
+    document = json.loads(path.read_text()) | {"epochs": 7}
+    path.write_text(json.dumps(document))
+    with pytest.raises(DamagedFileError, match=r"config\.json is damaged or was edited"):
+        load_run(run.path)
+    del document["ropewalk"]
+    path.write_text(json.dumps(document))
+    record = load_run(run.path)
+    assert (record.result, record.probes, record.config.epochs) == (None, {}, 7)
+    problems = "\n".join(record.problems)
+    for name in ("result.json", "probes.json", "environment.json"):
+        assert re.search(rf"{name} must be a file of {record.config.name}, got .*config\.json was edited", problems)
+    with pytest.raises(DamagedFileError, match=f"must be a checkpoint of {record.config.name}"):
+        RunFolder.at(run.path).load_checkpoint()
+
+
+def test_a_run_whose_settings_had_another_name_in_an_earlier_version_is_read(run, monkeypatch):
+    run.finish(test_accuracy=0.5)
+    run.save_checkpoint(TENSORS, step=1, epoch=1)
+    monkeypatch.setattr(Config, "name", "mixed-seed0-0123456789")
+    again = RunFolder.at(run.path)
+    assert (again.name, again.result(), again.load_checkpoint()[1]["step"]) == (run.name, {"test_accuracy": 0.5}, 1)
+    again.write_document("probes.json", {"cost": []})
+    assert again.read_document("probes.json") == {"cost": []}
 
 
 def test_old_json_files_have_no_checksum(run):
@@ -288,6 +371,47 @@ def test_what_holds_no_object_is_reported(tmp_path, content, words):
         read_json(tmp_path / "nowhere.json")
 
 
+def test_leftovers_of_a_killed_process_are_removed_and_the_earlier_environment_is_kept(tmp_path):
+    run = RunFolder(tmp_path, Config())
+    for number in (1, 2):
+        run.acquire({"created": f"day {number}", "commit": f"commit {number}", "encoding": None})
+        run.release()
+        if number == 1:
+            run.update_environment(encoding={"name": "mixed"}, data={"name": "digits"}, index_seed=0)
+            (run.path / "checkpoint.safetensors.17.part").touch()
+    assert not list(run.path.glob("*.part"))
+    found = run.read_document("environment.json")
+    assert (found["created"], found["commit"]) == ("day 1", "commit 2")
+    assert [each["commit"] for each in found["earlier"]] == ["commit 1"]
+    assert (found["encoding"], found["data"], found["index_seed"]) == ({"name": "mixed"}, {"name": "digits"}, 0)
+
+
+def test_a_run_that_was_finished_in_between_is_left_as_it_is(run):
+    run.finish(test_accuracy=0.5)
+    run.release()
+    before = {path: path.read_bytes() for path in run.path.iterdir()}
+    run.acquire({"machine": "there"})
+    assert {path: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+def test_a_file_is_on_disk_before_it_is_in_place_and_its_folder_after(tmp_path, monkeypatch):
+    done, (replace_file, fsync) = [], (os.replace, os.fsync)
+
+    def sync(file):
+        done.append(("sync", os.readlink(f"/proc/self/fd/{file}")))
+        fsync(file)
+
+    def put(part, path):
+        done.append(("replace", str(part)))
+        replace_file(part, path)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", put)
+    write_atomically(tmp_path / "some.txt", lambda part: part.write_text("new"))
+    part = str(tmp_path / f"some.txt.{os.getpid()}.part")
+    assert done == [("sync", part), ("replace", part), ("sync", str(tmp_path))]
+
+
 def test_one_process_at_a_time(run):
     program = """
 import sys; from pathlib import Path
@@ -300,9 +424,13 @@ except RuntimeError as error: print(error)
     assert "is being written by another process" in said
 
 
-def test_a_folder_without_settings_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match=r"no run.*config\.json"):
+def test_what_is_not_a_run_directory_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a run directory: it has no config\.json; expected .*config\.json"):
         RunFolder.at(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"nowhere is not a run directory: there is no such directory; expected .*config\.json"
+    ):
+        RunFolder.at(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -328,8 +456,24 @@ def test_settings_come_back_from_json():
     again = Config.of(json.loads(json.dumps(config.document())))
     assert again == config
     assert again.name == config.name
-    with pytest.raises(ValueError, match=r"epoch; .*augment, batch"):
+    with pytest.raises(ValueError, match=r"Unknown setting 'epoch'; expected one of .*augment.*Did you mean 'epochs'\?"):
         Config.of({"epoch": 3})
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_an_unknown_setting_in_a_config_is_refused_with_its_file(run, sealed):
+    """Another version may have written it, or a hand: in both cases it may change results."""
+    document = run.config.document() | {"colour": "red"}
+    if sealed:
+        run.write_document("config.json", document)
+    else:
+        write_json(run.path / "config.json", document)
+    with pytest.raises(ValueError, match=r"config\.json.*Unknown setting 'colour'.*newer version") as error:
+        RunFolder.at(run.path)
+    assert str(run.path) in str(error.value)
+    write_json(run.path / "config.json", run.config.document() | {"epochs": 0})
+    with pytest.raises(ValueError, match=r"config\.json.*epochs must be 1 or more, got 0$"):
+        RunFolder.at(run.path)
 
 
 def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):

@@ -24,7 +24,8 @@ from accelerate import Accelerator
 from ropewalk.lab import run_store, train
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
-from ropewalk.lab.record import load_run, unpack_bits
+from ropewalk.lab.record import unpack_bits
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
@@ -242,6 +243,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
         save(*args, **options)
 
     monkeypatch.setattr(run_store, "save_file", full)
+    monkeypatch.setattr(train, "CHECKPOINT_INTERVAL_FACTOR", math.inf)  # none within an epoch, however slow the machine is
     with pytest.raises(OSError, match="No space left on device"):
         train_run(SMALL, tmp_path)
     assert RunFolder(tmp_path, SMALL).load_checkpoint()[1]["epoch"] == 2
@@ -567,6 +569,64 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
         with pytest.raises(KeyboardInterrupt if bright == 255 else DamagedFileError) as ended:
             train_run(config, tmp_path / "runs", watch=stop)
     assert "was trained on other data of this name" in str(ended.value)
+
+
+def test_a_run_does_not_go_on_with_data_of_another_hash(tmp_path):
+    """Images of the same counts and moments, which a checkpoint has: the recorded hash differs."""
+
+    def stop(record):
+        raise InterruptedError
+
+    config = replace(SMALL, data=str(tmp_path / "own.npz"), batch=8, fraction=1.0, validation=0.1)
+    images, labels = np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    sets = {"train_labels": labels, "test_images": images[:9, ::-1], "test_labels": labels[:9]}
+    np.savez(config.data, train_images=images, **sets)
+    with pytest.raises(InterruptedError):
+        train_run(config, tmp_path / "runs", watch=stop)
+    run = RunFolder(tmp_path / "runs", config)
+    before = read_json(run.path / "environment.json")
+    np.savez(config.data, train_images=images[:, ::-1], **sets)
+    with pytest.raises(DamagedFileError, match=rf"SHA-256 of .*own\.npz must be {before['data']['sha256']}, got [0-9a-f]+;"):
+        train_run(config, tmp_path / "runs", watch=stop)
+    after = read_json(run.path / "environment.json")
+    assert {name: after[name] for name in ("data", "encoding", "index_seed")} == {
+        name: before[name] for name in ("data", "encoding", "index_seed")
+    }
+    (run.path / "checkpoint.safetensors").unlink()  # nothing was trained on
+    with pytest.raises(InterruptedError):
+        train_run(config, tmp_path / "runs", watch=stop)
+    assert read_json(run.path / "environment.json")["data"] != before["data"]
+
+
+@pytest.mark.filterwarnings("ignore:.*no supported trackers are currently installed")
+def test_a_tracker_that_fails_leaves_no_lock(tmp_path, monkeypatch):
+    def failing(accelerator, *words, **options):
+        raise ConnectionError("the tracker's server does not answer")
+
+    monkeypatch.setattr(Accelerator, "init_trackers", failing)
+    with pytest.raises(ConnectionError):
+        train_run(SMALL, tmp_path, trackers=("tensorboard",))
+    other = RunFolder(tmp_path, SMALL)
+    other.lock_folder()  # which nobody holds
+    other.release()
+
+
+def test_a_run_that_another_process_finishes_before_the_lock_is_had_is_not_trained(tmp_path, monkeypatch):
+    acquire = RunFolder.acquire
+
+    def late(run, environment):
+        other = RunFolder(tmp_path, SMALL)
+        acquire(other, environment)
+        other.finish(test_accuracy=0.5)
+        other.release()
+        acquire(run, environment)
+
+    monkeypatch.setattr(RunFolder, "acquire", late)
+    monkeypatch.setattr(Trainer, "run_training", lambda self: pytest.fail("it is trained again"))
+    run = train_run(SMALL, tmp_path)
+    assert run.result() == {"test_accuracy": 0.5}
+    run.lock_folder()  # which nobody holds
+    run.release()
 
 
 def test_channels_that_never_change_are_no_trouble(tmp_path):

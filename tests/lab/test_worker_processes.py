@@ -14,7 +14,7 @@ from rich.console import Console
 
 import ropewalk.lab.worker_processes as module
 from ropewalk.cli import main
-from ropewalk.lab.record import load_records
+from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.worker_processes import make_process_environment, run_in_parallel
 from tests.support.patch_everywhere import patch_everywhere

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import ropewalk as rw
-from ropewalk.code import Offset
+from ropewalk.code import Offset, unseal
 from ropewalk.models import ViT
 from ropewalk.models.vit import PRESETS, Block, patches
 
@@ -123,7 +123,7 @@ def test_prefix_tokens_are_not_turned():
     vit, seen = small("axial", pool="class", registers=1), []
     vit.blocks[0].register_forward_pre_hook(lambda module, given: seen.append(given[1]))
     vit(images())
-    (code,) = seen
+    code = unseal(*seen)
     assert (code.q_prefix, code.k_prefix) == (2, 2)
     assert torch.equal(code.matrices()[..., :2, :, :], torch.eye(12).expand(1, 2, 12, 12))
 
@@ -131,7 +131,7 @@ def test_prefix_tokens_are_not_turned():
 def test_every_layer_gets_its_own_code():
     vit, seen = small("mixed", depth=3), []
     for block in vit.blocks:
-        block.register_forward_pre_hook(lambda module, given: seen.append(given[1].q_angle))
+        block.register_forward_pre_hook(lambda module, given: seen.append(unseal(given[1]).q_angle))
     vit(images())
     whole = vit.encoding(vit.encoding.grid(3, 5)).q_angle
     assert [torch.equal(angle, row) for angle, row in zip(seen, whole, strict=True)] == [True] * 3

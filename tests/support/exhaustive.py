@@ -71,6 +71,7 @@ GROUPS = {
         sources=(
             "src/ropewalk/lab/train.py",
             "src/ropewalk/lab/run_store.py",
+            "src/ropewalk/lab/metrics_log.py",
             "src/ropewalk/lab/worker_processes.py",
             "src/ropewalk/lab/data/*.py",
             "src/ropewalk/lab/tasks/*.py",

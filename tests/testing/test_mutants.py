@@ -527,15 +527,16 @@ class ResetsWhatWasLoaded(rw.Mixed):
 
 @rejected_by(testing.check_casts, testing.check_distinct, **SMALL)
 class FollowsCasts(rw.Mixed):
-    """Frequencies that go to bfloat16 with the model."""
+    """Frequencies and positions that go to bfloat16 with the model; angles are widened afterwards."""
 
     _apply = nn.Module._apply
 
     def _dtype(self):
-        return self.wave.dtype
+        return torch.promote_types(self.wave.dtype, torch.float32)
 
     def encode(self, q, k):
-        return super().encode(q.to(self.wave.dtype), None if k is None else k.to(self.wave.dtype))
+        q, k = (None if p is None else p.to(self.wave.dtype).to(p.dtype) for p in (q, k))
+        return super().encode(q, k)
 
 
 @rejected_by(testing.check_casts, **SMALL)
@@ -544,6 +545,37 @@ class StaysRounded(rw.RoPE):
 
     def init_non_persistent_buffers(self):
         pass
+
+
+class TrustsItsTables(rw.Rotation):
+    """Computes with whatever its angles were cast to."""
+
+    def _check_precision(self):
+        pass
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class TakesCastCodes(rw.RoPE):
+    """A code whose angles FSDP2 rounds on their way into a block, and which turns by them."""
+
+    def encode(self, q, k):
+        return TrustsItsTables(**vars(super().encode(q, k)))
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class TakesCastPositions(rw.RoPE):
+    """Positions are widened, which does not bring back what a cast took."""
+
+    def _coordinates(self, name, positions):
+        return super()._coordinates(name, positions.float() if positions.is_floating_point() else positions)
+
+
+@rejected_by(testing.check_narrowed, **SMALL)
+class SharesItsTable(rw.T5Bias):
+    """A code that is its parameter, whose memory FSDP2 frees before the code is used."""
+
+    def encode(self, q, k):
+        return replace(super().encode(q, k), table=self.table)
 
 
 @rejected_by(testing.check_autocast, **SMALL)

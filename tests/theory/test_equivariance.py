@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import ropewalk as rw
+from ropewalk.ops.expm.reference import expm_reference
 from ropewalk.testing.case import points, ready
-from ropewalk.theory import equivariance, rope_equation
+from ropewalk.theory import equivariance, farthest_pair, rope_equation
 from ropewalk.theory import shifts as measured
 
 RELATIVE = ["axial", "mixed", "uniform", "golden", "string-cayley", "string-circulant", "comrope-ap", "comrope-ld"]
@@ -60,19 +61,92 @@ def test_the_worst_change_is_reached_and_not_exceeded():
     assert worst <= 2
 
 
-@pytest.mark.parametrize("name", ["liere", "spherical", "string-cayley", "xpos"])
-def test_blocks_and_chunks_change_nothing(name, monkeypatch):
-    encoding = made(name, layers=2, axes=1 if name == "xpos" else 2, **({"block": 5} if name == "liere" else {}))
-    p = points(encoding, 5)
-    whole = equivariance(encoding, p, (0.3, 1.0))
-    monkeypatch.setattr(measured, "ELEMENTS", 1)
-    apart = equivariance(encoding, p, (0.3, 1.0))
-    monkeypatch.setattr(measured, "_blocks", lambda *sides: [torch.arange(12)[None]])
-    monkeypatch.setattr(measured, "_largest", lambda delta, *rest: torch.linalg.matrix_norm(delta, ord=2))
-    dense = equivariance(encoding, p, (0.3, 1.0))
-    for one, other, third in zip(whole, apart, dense, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
-        torch.testing.assert_close(one, third, rtol=0, atol=1e-13)
+def compare_all_pairs(encoding, p, move):
+    """The change by its definition, with dense matrices: worst ([L] h) and place ([L] h N)."""
+    before, after = encoding(p), encoding(p + move)
+    if hasattr(before, "codes"):
+        before, after = before.codes[1], after.codes[1]  # what follows a basis
+    a, b, c, d = (m.detach() for m in (before.matrices(), before.key_matrices(), after.matrices(), after.key_matrices()))
+    delta = c.unsqueeze(-3).mT @ d.unsqueeze(-4) - a.unsqueeze(-3).mT @ b.unsqueeze(-4)
+    place = (delta.square().sum((-2, -1)).mean(-1) / encoding.head_dim).sqrt()
+    return torch.linalg.svdvals(delta).amax((-3, -2, -1)), place
+
+
+@pytest.mark.parametrize("elements", [1, 2**22])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("liere", {"block": 5}),
+        ("liere", {"block": 4, "scale": 0.05, "layers": None}),
+        ("liere", {"block": 12}),
+        ("spherical", {"learned": True}),
+        ("string-cayley", {}),
+        ("xpos", {"axes": 1}),
+    ],
+)
+def test_it_is_the_change_by_its_definition(name, options, elements, monkeypatch):
+    encoding = made(name, **{"layers": 2} | options)
+    p = points(encoding, 70) / 4
+    monkeypatch.setattr(measured, "ELEMENTS", elements)
+    monkeypatch.setattr(farthest_pair, "ELEMENTS", elements)
+    found = equivariance(encoding, p, (0.3, 1.0))
+    for axis in range(encoding.axes):
+        for index, shift in enumerate((0.3, 1.0)):
+            worst, place = compare_all_pairs(encoding, p, shift * torch.eye(encoding.axes, dtype=p.dtype)[axis])
+            torch.testing.assert_close(found.worst[..., axis, index], worst, rtol=2e-6, atol=1e-12)
+            torch.testing.assert_close(found.place[..., axis, index, :], place, rtol=1e-12, atol=1e-13)
+            root = place.square().mean(-1).sqrt()
+            torch.testing.assert_close(found.expected[..., axis, index], root, rtol=1e-12, atol=1e-13)
+
+
+def test_the_farthest_pair_is_found_among_blocks_whose_norms_mislead():
+    """A pair of one large angle has a smaller Frobenius norm than pairs of several middling ones."""
+    angles = torch.tensor([[0.0] * 4, [1.2] * 4, [1.25, 1.2, 1.2, 1.2], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)
+    blocks = torch.stack([torch.block_diag(*map(expm_reference, turn)) for turn in plane(angles)]).unsqueeze(1)
+    many = torch.cat([blocks[:1], blocks[1:3].repeat(100, 1, 1, 1), blocks[3:]])
+    found = farthest_pair.find_farthest(many, many)
+    assert found.found == pytest.approx(2 * math.sin(1.0), rel=1e-6)
+    assert found.bound == found.found
+
+
+def plane(angles):
+    return angles[..., None, None] * torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=angles.dtype)
+
+
+def test_what_could_not_be_tried_is_said(monkeypatch):
+    encoding = made("liere", block=12)
+    p = points(encoding, 70) / 4
+    monkeypatch.setattr(farthest_pair, "TRIED", 1)
+    monkeypatch.setattr(farthest_pair, "LEAST", 1)
+    monkeypatch.setattr(farthest_pair, "FIRST", 1)
+    with pytest.warns(UserWarning, match="lower bound.*largest Frobenius norms only"):
+        few = equivariance(encoding, p, (0.1,))
+    monkeypatch.undo()
+    assert (few.worst <= equivariance(encoding, p, (0.1,)).worst * (1 + 1e-5)).all()
+
+
+def test_the_worst_of_many_positions_is_that_of_a_sample(monkeypatch):
+    encoding = made("liere", block=4)
+    p = points(encoding, 70)
+    whole = equivariance(encoding, p, (0.5,))
+    monkeypatch.setattr(measured, "WORK", 2**18)
+    with pytest.warns(UserWarning, match="lower bound: it is that of .* positions drawn from 70"):
+        some = equivariance(encoding, p, (0.5,))
+    assert (some.worst <= whole.worst * (1 + 1e-5)).all()
+    assert torch.equal(some.place, whole.place)
+
+
+def test_pairs_of_what_changes_norms_are_sampled(monkeypatch):
+    encoding, p = made("xpos", axes=1), torch.arange(30)
+    monkeypatch.setattr(measured, "PAIRS", 150)
+    with pytest.warns(UserWarning, match="xpos changes norms: scores are with 5 keys drawn from 30"):
+        assert equivariance(encoding, p, (2.0,)).place.shape[-1] == 30
+
+
+def test_progress_is_that_of_shifts():
+    calls = []
+    equivariance(made("axial"), points(made("axial"), 3), (0.5, 1.0), progress=lambda *done: calls.append(done))
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_gains_of_queries_and_keys_cancel():

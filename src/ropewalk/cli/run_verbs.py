@@ -43,7 +43,7 @@ def fold_encoding(run: str, /, *, out: str | None = None, import_: tuple[str, ..
     import_modules(import_)
     with translate_run_errors():
         folded = fold_run(RunFolder.at(Path(run)), None if out is None else Path(out))
-    make_console().print(folded.told())
+    make_console().print(folded.summary)
     print(folded.path)
     return 0
 
@@ -107,7 +107,7 @@ def train_encoding(
             shown.say("stopped; the same command resumes")
             raise
         result = run.result()  # of several processes, only the first is sure to have written it
-        shown.end("done" if result is None else alone.metric.told("test", result))
+        shown.end("done" if result is None else alone.metric.format_score("test", result))
     console.print(str(run.path))
     return 0
 

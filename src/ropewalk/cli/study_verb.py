@@ -81,7 +81,7 @@ def run_study(
             else:
                 run_study_part(request, Path(runs), console)
             code = code or int(not request.is_complete())
-        console.print(*format_part_table(request.path, request.config), str(request.path), sep="\n", highlight=False)
+        console.print(*format_part_table(request), str(request.path), sep="\n", highlight=False)
     return code
 
 

@@ -20,3 +20,5 @@ from ropewalk.code.rotary import Rotary as Rotary
 from ropewalk.code.rotary import Rotation as Rotation
 from ropewalk.code.rotary import Sphere as Sphere
 from ropewalk.code.rotary import Turn as Turn
+from ropewalk.code.sealed import Sealed as Sealed
+from ropewalk.code.sealed import unseal as unseal

@@ -12,6 +12,10 @@ from torch.utils import _pytree as pytree
 from ropewalk import tree
 from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
+from ropewalk.validation import check_floating, describe_cast
+
+WIDE = (torch.float32, torch.float64)
+"""What tables may be in. Narrower ones were exact once: whoever reads them would compute with what a cast has left."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -55,6 +59,12 @@ class Code:
         own = {"heads": heads, "positions": positions, "keys": None if keys == positions else keys}
         return own | {"batch": batch[0] if batch else None}
 
+    @property
+    def tables(self) -> dict[str, Tensor]:
+        """The tensors that it holds, by name; a chain's are those of its codes."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
     def tokens(self, x: Tensor) -> Tensor:
         """Act on the tokens (B N C) before the first block."""
         return x
@@ -74,12 +84,12 @@ class Code:
 
     def q(self, q: Tensor) -> Tensor:
         """Act on queries (B H N D) alone."""
-        self._one_layer()
+        self._check_use(q=q)
         return q
 
     def k(self, k: Tensor) -> Tensor:
         """Act on keys (B h M D) alone."""
-        self._one_layer()
+        self._check_use(k=k)
         return k
 
     def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,14 +157,14 @@ class Code:
 
         What all layers need is computed at once: of a `Sphere`, the matrices, so that its layers are a `Turn` each.
         """
+        self._check_precision()
         parts = {name: table.unbind(0) for name, table in self._layered().items()}
         every: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(self._count())]
         return tuple(replace(self, layers=None, **changes) for changes in every)
 
     def _layered(self) -> dict[str, Tensor]:
         """Tensors that have an axis for layers."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return self.tables
 
     def _count(self) -> int:
         if self.layers is None:
@@ -176,6 +186,19 @@ class Code:
         count = self.q_heads if side == "q" else self.k_heads
         return "heads" if rows == 1 else f"a multiple of {rows} heads" if count is None else f"{count} heads"
 
+    def _check_use(self, **xs: Tensor) -> None:
+        """Refuse a code of several layers, tables that were cast, and tensors that are not floating."""
+        self._one_layer()
+        self._check_precision()
+        for name, x in xs.items():
+            check_floating(name, x)
+
+    def _check_precision(self) -> None:
+        """Refuse tables below float32."""
+        for name, table in self.tables.items():
+            if table.is_floating_point() and table.dtype not in WIDE:
+                raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+
     def _one_layer(self) -> None:
         if self.layers is not None:
             raise TypeError(f"this code holds {self.layers} layers: use code[i] in block i")
@@ -192,6 +215,8 @@ class Offset(Code):
         wanted = (self.q_prefix + self.offset.shape[-2], self.offset.shape[-1])
         if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
             raise ValueError(f"tokens must be ({or_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
+        self._check_precision()
+        check_floating("tokens", x)
         return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
 
     def _facts(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Bias(Added):
         return {"table": self.table} if self.prefix is None else {"table": self.table, "prefix": self.prefix}
 
     def _check(self, **xs: Tensor) -> None:
-        self._one_layer()
+        self._check_use(**xs)
         for side, x in xs.items():
             positions = getattr(self, f"{side}_positions")
             batch, tokens = batch_of(positions.shape[:-2]), getattr(self, f"{side}_prefix") + positions.shape[-2]
@@ -164,7 +164,7 @@ class ContentBias(Added):
         return _indexed(self.scores(q, k))
 
     def _check(self, **xs: Tensor) -> None:
-        self._one_layer()
+        self._check_use(**xs)
         rows, width = self.u.shape
         for side, x in xs.items():
             angle, prefix = getattr(self, f"{side}_angle"), getattr(self, f"{side}_prefix")

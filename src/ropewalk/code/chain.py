@@ -39,7 +39,7 @@ class Basis(Code):
         return self._change("k", k)
 
     def _change(self, side: str, x: Tensor) -> Tensor:
-        self._one_layer()
+        self._check_use(**{side: x})
         rows = self.basis.shape[0]
         if x.ndim != 4 or x.shape[-1] != self.head_dim or not self._fits(side, rows, x.shape[1]):
             shape = f"(B, {self._wanted(side, rows)}, tokens, {self.head_dim})"
@@ -48,6 +48,7 @@ class Basis(Code):
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets every query, ([L] h 1 D D)."""
+        self._check_precision()
         return self.basis.mT.unsqueeze(-3)
 
     def key_matrices(self) -> Tensor:
@@ -63,6 +64,15 @@ class Chain(Code):
 
     def _facts(self) -> dict[str, Any]:
         return {"codes": f"[{', '.join(map(repr, self.codes))}]"}
+
+    @property
+    def tables(self) -> dict[str, Tensor]:
+        each = [(i, name, table) for i, code in enumerate(self.codes) for name, table in code.tables.items()]
+        return {f"codes[{i}].{name}": table for i, name, table in each}
+
+    def _check_precision(self) -> None:
+        for code in self.codes:
+            code._check_precision()
 
     def tokens(self, x: Tensor) -> Tensor:
         for code in self.codes:

@@ -55,14 +55,16 @@ class Rotary(Code, ABC):
         return q, k
 
     def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        self._check(q=q.shape, k=k.shape)
+        self._check_use(q=q, k=k)
+        self._check_shapes(q=q.shape, k=k.shape)
         self._turn({"q": q, "k": k}, in_place=True)
         return q, k
 
     def qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         rest = kv_heads(x, heads)
         batch, tokens, _, depth = x.shape
-        self._check(q=(batch, heads, tokens, depth), k=(batch, rest, tokens, depth))
+        self._check_use(projection=x)
+        self._check_shapes(q=(batch, heads, tokens, depth), k=(batch, rest, tokens, depth))
         return self._turn_qkv(x, heads)
 
     def q(self, q: Tensor) -> Tensor:
@@ -72,11 +74,11 @@ class Rotary(Code, ABC):
         return self._checked(k=k)[0]
 
     def _checked(self, **xs: Tensor) -> list[Tensor]:
-        self._check(**{side: x.shape for side, x in xs.items()})
+        self._check_use(**xs)
+        self._check_shapes(**{side: x.shape for side, x in xs.items()})
         return self._turn(xs)
 
-    def _check(self, **shapes: Sequence[int]) -> None:
-        self._one_layer()
+    def _check_shapes(self, **shapes: Sequence[int]) -> None:
         for side, shape in shapes.items():
             *lead, heads, tokens = self._table(side).shape[: -self.trailing]
             batch, tokens = batch_of(lead), tokens + (self.q_prefix if side == "q" else self.k_prefix)
@@ -87,10 +89,12 @@ class Rotary(Code, ABC):
 
     def matrices(self) -> Tensor:
         """The D x D matrix that meets each query, ([L] [B] h N D D), prefix included. Slow and obvious: for tests."""
+        self._check_precision()
         return self._with_prefix(self._turns("q"), self.q_prefix)
 
     def key_matrices(self) -> Tensor:
         """The D x D matrix that meets each key, ([L] [B] h M D D), prefix included."""
+        self._check_precision()
         return self._with_prefix(self._turns("k"), self.k_prefix)
 
     def _with_prefix(self, turns: Tensor, prefix: int) -> Tensor:
@@ -194,6 +198,7 @@ class Sphere(Rotary):
 
     def turn(self) -> "Turn":
         """The same as a turn by matrices, of all layers in one go."""
+        self._check_precision()  # or the op would widen what a cast has left
         k_matrix = None if self.k_angle is None else ops.sphere(self.k_angle)
         return Turn(
             layers=self.layers,

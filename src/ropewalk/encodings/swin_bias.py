@@ -84,11 +84,11 @@ class SwinBias(Encoding):
         k = q if k is None else k
         if self.outside == "error" and readable(q) and readable(k):
             self._check(q, k)
-        prefix = self.prefix if self.class_token else None
+        prefix = self.prefix.clone() if self.class_token else None
         return Bias(
             layers=self.layers,
             rule=self.rule,
-            table=self.table,
+            table=self.table.clone(),
             q_positions=q,
             k_positions=k,
             prefix=prefix,

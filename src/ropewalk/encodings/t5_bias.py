@@ -87,7 +87,7 @@ class T5Bias(Encoding):
 
     def encode(self, q: Tensor, k: Tensor | None) -> Bias:
         k = q if k is None else k
-        return Bias(layers=self.layers, rule=self.rule, table=self.table, q_positions=q, k_positions=k)
+        return Bias(layers=self.layers, rule=self.rule, table=self.table.clone(), q_positions=q, k_positions=k)
 
     @property
     def traits(self) -> Traits:

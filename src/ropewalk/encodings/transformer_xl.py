@@ -53,11 +53,11 @@ class TransformerXL(Encoding):
         return drawn | {"frequency": spectra.geometric(self.width // 2, self.base)}
 
     def encode(self, q: Tensor, k: Tensor | None) -> ContentBias:
-        sine, cosine = self.weight.chunk(2, dim=-1)
+        sine, cosine = (half.clone() for half in self.weight.chunk(2, dim=-1))
         return ContentBias(
             layers=self.layers,
-            u=self.u,
-            v=self.v,
+            u=self.u.clone(),
+            v=self.v.clone(),
             sine=sine,
             cosine=cosine,
             q_angle=self.per_layer(q * self.frequency),

@@ -37,7 +37,8 @@ def apply_rotary(
     layout       "bhnd", or "bnhd" for q (B, N, H, D) and k (B, N, h, D) as flash-attn has them. Tables stay as above.
     prefix       So many leading tokens, class tokens and registers, stay as they are; tables have no rows for them.
 
-    Arithmetic is in float32 or better, and results have the dtypes of q and k. All four get gradients. On CUDA it is the
+    Arithmetic is in float32 or better, and results have the dtypes of q and k. Tables may be of any floating dtype; a narrow
+    one is as exact as it came, where a code with such a table is refused. All four get gradients. On CUDA it is the
     kernel of `Rotation`, which takes the angle and the length of (cos, sin): results are as exact, but not bit by bit what
     the formula gives, a pair whose cos and sin are both 0 gets no gradient, and there is no second derivative.
     """

@@ -1,7 +1,8 @@
 """Tables of others as cos and sin of half width, a column a pair, for `apply_rotary`.
 
 Each function says which `interleaved` its tables go with: no shape tells it. Values are looked at in eager mode on the CPU
-alone; elsewhere a table of another form goes unnoticed if it has the right shape.
+alone; elsewhere a table of another form goes unnoticed if it has the right shape. Tables keep their dtype: a narrow one is
+as exact as it came.
 """
 
 import torch

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ropewalk.lab.probes import probe_run as probe_run
     from ropewalk.lab.recipes import RECIPES as RECIPES
     from ropewalk.lab.record import RunRecord as RunRecord
-    from ropewalk.lab.record import load_records as load_records
-    from ropewalk.lab.record import load_run as load_run
+    from ropewalk.lab.record_lines import load_records as load_records
     from ropewalk.lab.report import write_report as write_report
+    from ropewalk.lab.run_loading import load_run as load_run
     from ropewalk.lab.run_store import RunFolder as RunFolder
     from ropewalk.lab.tasks.base import normalize_images as normalize_images
     from ropewalk.lab.tasks.classify import open_image_data as open_image_data
@@ -36,8 +36,8 @@ _HOMES = {
     "compare_encodings": "compare.run:compare_encodings",
     "format_comparison_csv": "compare.run:format_comparison_csv",
     "load_image_model": "tasks.trained_images:load_image_model",
-    "load_records": "record:load_records",
-    "load_run": "record:load_run",
+    "load_records": "record_lines:load_records",
+    "load_run": "run_loading:load_run",
     "normalize_images": "tasks.base:normalize_images",
     "open_image_data": "tasks.classify:open_image_data",
     "probe_run": "probes:probe_run",

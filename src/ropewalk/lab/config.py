@@ -39,7 +39,6 @@ class SettingRules:
     unused       Value that it must have where it has no effect; by default its default.
     replaced_by  Setting that makes this one meaningless when set.
     least, above, most, below  Bounds of numbers, and of each number in a tuple.
-    finite       Whether infinity is refused.
     """
 
     group: str
@@ -53,7 +52,6 @@ class SettingRules:
     above: float | None = None
     most: float | None = None
     below: float | None = None
-    finite: bool = True
 
     @property
     def bounds(self) -> str:
@@ -62,13 +60,13 @@ class SettingRules:
         return " and ".join(words.format(value) for words, value in limits.items() if value is not None)
 
     def allows(self, value: float) -> bool:
-        """Whether a number is in range; NaN never is."""
+        """Whether a number is finite and in range."""
         return (
             (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.most is None or value <= self.most)
             and (self.below is None or value < self.below)
-            and (not self.finite or math.isfinite(value))
+            and math.isfinite(value)
         )
 
 
@@ -234,7 +232,7 @@ class Config:
     compile: bool = setting(False, group="Training", help="Compile the model with torch.compile.")
     every: int = setting(1, group="Training", least=1, help="Epochs between validations.")
     checkpoint: float = setting(
-        30.0, group="Training", hashed=False, least=0, finite=False,
+        30.0, group="Training", hashed=False, least=0,
         help="Longest time between checkpoints, in seconds. They are written sooner where writing one takes less than a "
         "twentieth of the time. The last state is always saved.",
     )  # fmt: skip
@@ -372,7 +370,9 @@ def list_setting_groups() -> dict[str, tuple[str, ...]]:
 
 
 def _check_bounds(name: str, value: Any, rules: SettingRules) -> None:
-    """Refuse numbers out of range, also in tuples, and empty tuples of numbers."""
+    """Refuse numbers that are not finite or out of range, also in tuples, and empty tuples of numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be {rules.bounds}{' and ' if rules.bounds else ''}finite, got {value}")
     if value is None or not (rules.bounds and isinstance(value, int | float | tuple)):
         return
     numbers = value if isinstance(value, tuple) else (value,)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState, tracking
+from accelerate import Accelerator, PartialState, tracking
 from accelerate.utils import parse_flag_from_env
 
 from ropewalk.lab.errors import CommandError
@@ -50,11 +50,15 @@ def describe_environment(device: torch.device, *, processes: int, compiled: bool
 
 
 def continue_environment(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance of a run that is resumed: `earlier` lists other environments in which parts of it were computed."""
+    """The provenance of a run that is resumed: `earlier` lists other environments in which parts of it were computed.
+
+    Encoding, data and the seed of the split stay until they are known again, since opening them may fail.
+    """
     names = ("commit", "versions", "machine", "attention_kernel", "processes", "neighbors")
     past, present = ({name: each.get(name) for name in names} for each in (before, now))
     earlier = [*before.get("earlier", []), *([past] if past != present else [])]
-    return {**now, "created": before.get("created"), **({"earlier": earlier} if earlier else {})}
+    kept = {name: before.get(name) if now.get(name) is None else now[name] for name in ("encoding", "data", "index_seed")}
+    return {**now, **kept, "created": before.get("created"), **({"earlier": earlier} if earlier else {})}
 
 
 @functools.cache
@@ -124,6 +128,20 @@ def check_trackers(names: Sequence[str]) -> None:
         check_choice("tracker", name, tracking.LOGGER_TYPE_TO_CLASS, error=CommandError)
         if name not in there:
             raise CommandError(f"the tracker {name} is not installed: pip install {name.replace('_', '-')}")
+
+
+@contextmanager
+def use_trackers(accelerator: Accelerator, names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
+    """Start trackers with the settings of a run, in the forms that they accept, and end them after the context."""
+    if not names:
+        yield
+        return
+    flat = {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in settings.items()}
+    try:
+        accelerator.init_trackers("ropewalk", config=flat)
+        yield
+    finally:
+        accelerator.end_training()
 
 
 COMPILE_CACHE_TAG = "attention without cuDNN"

@@ -35,7 +35,8 @@ COMPARED_IMAGES = 64
 
 @dataclass(frozen=True)
 class FoldResult:
-    """The effect of folding: the largest change of a logit, the largest logit, and the number of changed predictions."""
+    """The file of a folded run, and how its model differs: the largest change of a logit, the largest logit, and how many of
+    the compared images have another predicted class."""
 
     path: Path
     moved: float
@@ -43,8 +44,9 @@ class FoldResult:
     changed: int
     images: int
 
-    def told(self) -> str:
-        """In words."""
+    @property
+    def summary(self) -> str:
+        """A sentence about the change of logits and predictions."""
         logits = f"logits differ by at most {self.moved:.1g} (the largest logit is {self.largest:.3g})"
         return f"{logits}; {self.changed} of {self.images} predictions on validation images changed"
 

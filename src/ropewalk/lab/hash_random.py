@@ -1,14 +1,15 @@
-"""Random numbers without a state: each is a hash of who asks for it.
+"""Counter-based random numbers: each is a hash of seed, epoch, stream, sample and position, without a generator's state.
 
-    numbers = uniform(seed, epoch, index, stream, count)   # (len(index), count), float32 in [0, 1)
+    numbers = draw_uniform(seed, epoch, index, stream, count)   # (len(index), count), float32 in [0, 1)
 
-Number k of the sample with index i is a function of (seed, epoch, stream, i, k) and of nothing else. The five are taken
-in one after the other, h <- mix((h xor n) + c) from h = 0, where c is 2^64 over the golden ratio and mix is the last step
-of the generator splitmix64. It is a bijection of 64-bit words: no two samples have the same word for the same k.
+Number k of the sample with index i is a function of (seed, epoch, stream, i, k) and of nothing else. The five integers n are
+hashed in this order by h <- mix((h xor n) + c), starting at h = 0; c is 2^64 divided by the golden ratio, and mix is the
+output function of the generator splitmix64. It is a bijection of 64-bit words: no two samples have the same word for the
+same k.
 
-So a number does not depend on the device, on the batch, on the process that holds the sample, or on what was drawn
-before: integers wrap alike everywhere, and a uniform number is the upper 24 bits of a word, which float32 holds exactly.
-A stream is a number of the caller's choice that keeps its numbers apart from those of others.
+A number therefore does not depend on the device, the batch, the process that holds the sample, or earlier draws: integers
+wrap alike on all devices, and a uniform number is the upper 24 bits of a word, which float32 represents exactly. The stream
+is a number that the caller chooses, so that draws for different purposes are independent.
 """
 
 import torch

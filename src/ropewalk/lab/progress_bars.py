@@ -44,7 +44,7 @@ class ProgressLines:
         """Report an epoch of the current run, as the training loop describes it."""
         self.epoch, self.trained = record["epoch"], self.trained + 1
         if metric := find_recorded_metric(record, "validation"):
-            self.score = f", {metric.told('validation', record).removeprefix('validation ')}"
+            self.score = f", {metric.format_score('validation', record).removeprefix('validation ')}"
         words = f"epoch {self.epoch} of {self.epochs}, loss {record['loss']:.4g}{self.score}"
         self._show_status(f"{self.title}: {words}, {self._format_time(self.epochs - self.epoch)} left")
 

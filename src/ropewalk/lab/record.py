@@ -1,39 +1,25 @@
-"""The record of a run: settings, results, measurements and provenance, read from a run directory or from a JSON line.
+"""The record of a run: settings, results, measurements and provenance.
 
-    record = load_run("runs/axial-seed0-0123456789")
-    write_records(Path("main.jsonl"), [record])
+    record = load_run("runs/axial-seed0-0123456789")       # ropewalk.lab.run_loading
+    write_records(Path("main.jsonl"), [record])            # ropewalk.lab.record_lines
     load_records(Path("main.jsonl"))[0].result["test_accuracy"]
 
-Everything that reads results takes `RunRecord`s. In a run directory the fields come from
-
-    config.json        config; the settings of the runs it was initialised from come from their own directories
-    environment.json   encoding, commit, versions, machine, attention_kernel, processes, neighbors, data, created, index_seed
-    metrics.jsonl      metrics
-    result.json        result, test_correct
-    probes.json        probes
-    failed.txt         failure
-
-A JSON line is `RunRecord.to_dict()`: metrics are stored by column, and what was never recorded is null. Numbers that are not
-finite are dropped when a directory is read, and refused in JSON lines.
+Everything that reads results takes `RunRecord`s. As plain JSON values, metrics are stored by column, and what was never
+recorded is null. Fields may be added to this format: those that are null where they are unknown may be absent, and fields
+that this version does not know are ignored. Settings are the exception: an unknown one is refused, since it may change
+results.
 """
 
 import base64
 import binascii
-import fcntl
-import json
-import math
-import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.encoding_spec import get_encoding_label
-from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.run_store import RunFolder, write_atomically
 from ropewalk.lab.task_types import select_metric
 from ropewalk.validation import (
     NAME_RULE,
@@ -46,10 +32,6 @@ from ropewalk.validation import (
 )
 
 RECORD_FORMAT = "ropewalk record 1"
-RECORD_DIGITS = 5
-"""Significant digits of results, metrics and probes in JSON lines; settings and encodings are written in full."""
-MAX_LINE_BYTES = 2**26
-"""Longest JSON line that is read."""
 MAX_ORIGINS = 16
 """Longest chain of runs, each initialised from the next, that is followed."""
 MAX_COUNT = 10**12
@@ -114,11 +96,6 @@ class RunRecord:
         return get_encoding_label(self.config)
 
     @property
-    def data_name(self) -> str:
-        """The name of the data, without the folder that they lie in."""
-        return Path(self.config.data).absolute().name
-
-    @property
     def score(self) -> float | None:
         """The test metric of the run's task; None if the run is not finished."""
         return (self.result or {}).get(f"test_{select_metric(self.config.document()).key}")
@@ -138,18 +115,21 @@ class RunRecord:
             "result": self.result,
             "metrics": _to_columns(self.metrics),
             "probes": self.probes,
-            **{name: getattr(self, name) for name in _PROVENANCE},
+            **{name: getattr(self, name) for name in PROVENANCE_RULES},
             "test_correct": self.test_correct,
             "failure": self.failure,
         }
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
-        """Read what `to_dict` returned. Raises ValueError if a field is missing, unknown, or of the wrong type or size."""
+        """Read what `to_dict` returned. Raises ValueError if a field is of the wrong type or size, or missing.
+
+        Fields that may be null may be missing, too. Unknown fields, of a later version, are ignored.
+        """
         _check_document(document)
         unrecorded = tuple(name for name in UNHASHED_FIELDS if document["config"].get(name, "") is None)
         record = cls(
-            **{name: document[name] for name in document if name not in ("format", "config", "origins", "metrics")},
+            **{name: document.get(name) for name in _RULES if name not in ("config", "origins", "metrics")},
             config=_read_config(document["config"]),
             unrecorded=unrecorded,
             origins=tuple(_read_config(each) for each in document["origins"]),
@@ -157,70 +137,6 @@ class RunRecord:
         )
         _check_consistency(record)
         return record
-
-
-def load_run(path: Path | str) -> RunRecord:
-    """Load a run directory. Missing files are skipped; files that cannot be read are listed in `problems`.
-
-    Raises ValueError or DamagedFileError if there is no readable config.json.
-    """
-    run = RunFolder.at(path)
-    problems: list[str] = []
-
-    def attempt(read: Callable[[], Any], default: Any) -> Any:
-        try:
-            found = read()
-        except (DamagedFileError, OSError) as error:
-            problems.append(str(error).replace(str(run.path), run.path.name))
-            return default
-        return default if found is None else found
-
-    result = attempt(run.result, None)
-    environment = attempt(lambda: run.read_document("environment.json"), {})
-    probes = attempt(lambda: run.read_document("probes.json"), {})
-    problems += [
-        f"{run.path.name}/probes.json must have a list of objects as {name}, got {reprlib.repr(rows)}"
-        for name, rows in probes.items()
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows)
-    ]
-    metrics = attempt(run.metrics, [])
-    if result is not None:
-        problems += [each.replace(str(run.path), run.path.name) for each in run.find_metrics_problems()]
-    correct = (result or {}).get("test_correct")
-    return RunRecord(
-        config=run.config,
-        run=run.config.name,
-        origins=_load_origins(run),
-        result=None if result is None else _select_finite(result),
-        metrics=[_select_finite(each) for each in metrics if isinstance(each, dict)],
-        probes=_select_rows(probes),
-        **{name: found for name, rule in _PROVENANCE.items() if rule.right(found := environment.get(name))},
-        encoding=found if isinstance(found := environment.get("encoding"), dict) else None,
-        test_correct=correct if isinstance(correct, str) else None,
-        failure=_read_failure(run.path / "failed.txt") if result is None else None,
-        location=str(run.path),
-        problems=tuple(problems),
-    )
-
-
-def load_records(path: Path | str) -> list[RunRecord]:
-    """Load a file of JSON lines. Raises DamagedFileError with the file and line if one is not a valid record."""
-    return [_read_line(path, number, line) for number, line in enumerate(_read_lines(Path(path)), 1)]
-
-
-def write_records(path: Path, records: Iterable[RunRecord], *, digits: int = RECORD_DIGITS) -> Path:
-    """Write records to a file of JSON lines, where they replace those of the same run, study and part; others are kept.
-
-    The file is replaced atomically, under a lock, so that several processes can write to it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        merged = {_identify(each): each for each in (load_records(path) if path.exists() else [])}
-        merged |= {_identify(each): each for each in records}
-        text = "".join(f"{_format_line(each, digits)}\n" for each in merged.values())
-        write_atomically(path, lambda part: part.write_text(text))
-    return path
 
 
 def pack_bits(correct: Sequence[bool]) -> str:
@@ -236,94 +152,7 @@ def unpack_bits(text: str, count: int) -> list[bool]:
     return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count).astype(bool).tolist()
 
 
-# Run directories
-
-
-def _load_origins(run: RunFolder) -> tuple[Config, ...]:
-    """Follow `start`; a directory that is not at its path is looked for beside the run that names it."""
-    found: list[Config] = []
-    while len(found) < MAX_ORIGINS and (origin := _open_origin(run)) is not None:
-        found.append(origin.config)
-        run = origin
-    return tuple(found)
-
-
-def _open_origin(run: RunFolder) -> RunFolder | None:
-    folder = run.config.start_path
-    for place in () if folder is None else (folder, run.path.parent / folder.name):
-        try:
-            return RunFolder.at(place)
-        except (ValueError, DamagedFileError, OSError):
-            continue
-    return None
-
-
-def _read_failure(path: Path) -> str | None:
-    return path.read_text(errors="replace").strip() or None if path.is_file() else None
-
-
-def _select_finite(record: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in record.items() if is_finite_number(value)}
-
-
-def _select_rows(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    lists = {name: value for name, value in document.items() if isinstance(value, list)}
-    return {name: [_drop_nonfinite(each) for each in rows if isinstance(each, dict)] for name, rows in lists.items()}
-
-
-def _drop_nonfinite(value: Any) -> Any:
-    """Replace floats that are not finite by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _drop_nonfinite(each) for name, each in value.items()}
-    return [_drop_nonfinite(each) for each in value] if isinstance(value, list) else value
-
-
-# JSON lines
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise DamagedFileError(f"{path} must be text in UTF-8: {error}") from error
-    except OSError as error:
-        raise DamagedFileError(f"{path} cannot be read: {error.strerror or error}") from error
-    return lines if lines[-1] else lines[:-1]
-
-
-def _read_line(path: Path | str, number: int, line: str) -> RunRecord:
-    try:
-        if len(line) > MAX_LINE_BYTES:
-            raise ValueError(f"it must have at most {MAX_LINE_BYTES:,} characters, got {len(line):,}")
-        return RunRecord.from_dict(json.loads(line, parse_constant=_refuse_constant))
-    except json.JSONDecodeError as error:
-        raise DamagedFileError(f"line {number} of {path} must be JSON: {error}") from error
-    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise DamagedFileError(f"line {number} of {path} is not a valid record: {error}") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"numbers must be finite, got {name}")
-
-
-def _format_line(record: RunRecord, digits: int) -> str:
-    document = record.to_dict()
-    document |= {name: _round(document[name], digits) for name in ("result", "metrics", "probes")}
-    return json.dumps(document, allow_nan=False, separators=(",", ":"))
-
-
-def _round(value: Any, digits: int) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, dict):
-        return {name: _round(each, digits) for name, each in value.items()}
-    return [_round(each, digits) for each in value] if isinstance(value, list) else value
-
-
-def _identify(record: RunRecord) -> tuple[str | None, ...]:
-    return record.study, record.part, record.run or record.config.name
+# Conversion
 
 
 def _read_config(document: Mapping[str, Any]) -> Config:
@@ -387,7 +216,7 @@ def _is_base64(value: Any) -> bool:
 _OBJECT = FieldRule("an object", lambda value: isinstance(value, dict))
 _COUNT = _or_null(make_range_rule(0, MAX_COUNT))
 _TEXT = _or_null(NAME_RULE)
-_PROVENANCE = {
+PROVENANCE_RULES = {
     "commit": _TEXT,
     "versions": _or_null(_OBJECT),
     "machine": _or_null(_OBJECT),
@@ -415,7 +244,7 @@ _RULES = {
     "result": _or_null(FieldRule("an object of finite numbers", _is_result)),
     "metrics": FieldRule("an object of lists of finite numbers", _is_columns),
     "probes": FieldRule("an object of lists of objects", _is_probes),
-    **_PROVENANCE,
+    **PROVENANCE_RULES,
     "test_correct": _or_null(FieldRule("base64", _is_base64)),
     "failure": _TEXT,
 }
@@ -429,10 +258,8 @@ def _check_document(document: Any) -> None:
         raise ValueError("it has the format of earlier versions: convert the file with benchmarks/migrate_results.py")
     if document.get("format") != RECORD_FORMAT:
         raise ValueError(f"format must be {RECORD_FORMAT!r}, got {document.get('format')!r}")
-    if missing := [name for name in _RULES if name not in document]:
+    if missing := [name for name, rule in _RULES.items() if name not in document and not rule.right(None)]:
         raise ValueError(f"missing {', '.join(missing)}")
-    if unknown := [name for name in document if name not in _RULES and name != "format"]:
-        raise ValueError(f"unknown {', '.join(unknown)}; expected {', '.join(_RULES)}")
     if fault := find_violation(document, _RULES):
         raise ValueError(f"it {fault}")
     lengths = {name: len(column) for name, column in document["metrics"].items()}

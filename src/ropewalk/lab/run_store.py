@@ -33,19 +33,19 @@ import fcntl
 import hashlib
 import json
 import os
-import re
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ropewalk.lab.config import Config
+from ropewalk.lab.config import SETTINGS, Config
 from ropewalk.lab.environment import continue_environment
 from ropewalk.lab.errors import (
     CommandError,
@@ -55,55 +55,56 @@ from ropewalk.lab.errors import (
     RunBusyError,
     translate_value_errors,
 )
+from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
+from ropewalk.lab.run_location import parse_location
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
 FILE_KEY = "ropewalk"
 """The field of a JSON file that has its format, run and checksum."""
 METRICS_FILE, PREDICTIONS_FILE = "metrics.jsonl", "predictions.png"
+LOCK_POLL_SECONDS = 0.1
 AVERAGE_PREFIX, MODEL_PREFIX = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimizer updates."""
-
-
-def parse_location(location: Path | str) -> Path:
-    """The path of a location: a path, which may begin with `~`, or a file:// URL on this machine."""
-    said = str(location)
-    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?((?:/.*)?)", said, re.DOTALL)
-    if url is None or said.endswith(":"):
-        return Path(location).expanduser()
-    scheme, host, path = url.groups()
-    if scheme.lower() != "file" or host not in (None, "", "localhost"):  # a Path has made one slash of two
-        raise ValueError(
-            f"a location must be a path or a file:// URL of this machine, got {said!r}; copy the run to a local directory"
-        )
-    return Path(unquote(path))
 
 
 class RunFolder:
     """The directory of one run. It is created, or found again, from the settings; `acquire` keeps other processes out."""
 
     def __init__(self, runs: Path | str, config: Config) -> None:
-        self.path, self.config = parse_location(runs) / config.name, config
+        self.path, self.config, self.name = parse_location(runs) / config.name, config, config.name
+        self._is_sealed = True
         self._lock: IO[str] | None = None
-        self._written: _LogDigest | None = None
+        self._written: LogDigest | None = None
 
     @classmethod
     def at(cls, location: Path | str) -> "RunFolder":
         """Open a run directory that exists."""
         path = parse_location(location)
         if not (path / "config.json").is_file():
-            raise ValueError(f"{path} is no run: a run has a config.json")
+            lacks = "it has no config.json" if path.is_dir() else "there is no such directory"
+            raise ValueError(f"{path} is not a run directory: {lacks}; expected a directory with config.json")
         document, seal = _read_sealed(path / "config.json")
-        run = cls(path.parent, Config.of(document))
-        run.path = path
-        run._check_seal("config.json", seal)
+        run = cls(path.parent, _parse_settings(path / "config.json", document))
+        if seal and seal.get("run") not in (run.name, path.name):
+            raise DamagedFileError(f"{path / 'config.json'} must be that of {run.name}, got that of {seal.get('run')}")
+        run.path, run._is_sealed = path, bool(seal)
+        run.name = seal.get("run", run.name)  # the same settings had another name in earlier versions
         return run
 
+    def find_name_problem(self) -> str | None:
+        """Whether the directory was renamed, so that neither resuming nor a comparison finds it. Unknown in format 1."""
+        if self.path.name == self.name or not self._is_sealed:
+            return None
+        return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
+
     def acquire(self, environment: Mapping[str, Any]) -> None:
-        """Create the directory, or take it over, for this process alone."""
+        """Create the directory, or take it over, for this process alone. Files of a finished run are left as they are."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock_folder()
         try:
+            if self.result() is not None:  # another process has finished it since this one looked
+                return
             for leftover in self.path.glob("*.part"):
                 leftover.unlink()
             self.write_document("config.json", self.config.document())
@@ -118,14 +119,32 @@ class RunFolder:
         """Add to environment.json what is known once data and model have been opened."""
         self.write_document("environment.json", (self.read_document("environment.json") or {}) | fields)
 
-    def lock_folder(self) -> None:
-        """Keep other processes out of a directory that exists."""
-        self._lock = (self.path / "lock").open("w")
+    def lock_folder(self, *, wait: float = 0.0) -> None:
+        """Keep other processes out of a directory that exists; wait so many seconds at most for one that writes."""
+        self._lock, end = (self.path / "lock").open("w"), time.monotonic() + wait
+        while True:
+            try:
+                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    self.release()
+                    raise RunBusyError(f"{self.path} is being written by another process") from None
+            except OSError:
+                self.release()
+                raise
+            time.sleep(LOCK_POLL_SECONDS)
+
+    @contextmanager
+    def hold_lock(self, *, wait: float) -> Iterator[None]:
+        """Keep other processes out inside the context, and after it if the lock was held before."""
+        if self._lock is not None:
+            yield
+            return
+        self.lock_folder(wait=wait)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            yield
+        finally:
             self.release()
-            raise RunBusyError(f"{self.path} is being written by another process") from None
 
     def release(self) -> None:
         """Let other processes in."""
@@ -137,20 +156,12 @@ class RunFolder:
 
     def read_document(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the run, or None if there is none. Raises DamagedFileError if it is damaged or another run's."""
-        if not (self.path / name).exists():
-            return None
-        document, seal = _read_sealed(self.path / name)
-        self._check_seal(name, seal)
-        return document
+        return read_json(self.path / name, run=self.name) if (self.path / name).exists() else None
 
     def write_document(self, name: str, document: Mapping[str, Any], **facts: Any) -> None:
         """Replace a JSON file of the run; `facts` stand beside the checksum."""
-        seal = {"format": RUN_FORMAT, "run": self.config.name, **facts}
+        seal = {"format": RUN_FORMAT, "run": self.name, **facts}
         write_json(self.path / name, {**document, FILE_KEY: {**seal, "sha256": _hash_document(document, seal)}})
-
-    def _check_seal(self, name: str, seal: Mapping[str, Any]) -> None:
-        if seal and seal.get("run") not in (self.config.name, self.path.name):
-            raise DamagedFileError(f"{self.path / name} must be a file of {self.config.name}, got one of {seal.get('run')}")
 
     # Metrics
 
@@ -163,35 +174,35 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete lines: the last one may have been cut off by a kill."""
-        return _parse_lines(self.path / METRICS_FILE, _list_lines(self.path / METRICS_FILE))
+        return parse_lines(self.path / METRICS_FILE, list_lines(self.path / METRICS_FILE))
 
     def restore_metrics(self, facts: Mapping[str, Any] | None) -> str | None:
         """Remove metrics that are later than a checkpoint with these facts, or all.
 
-        Lines that the checkpoint counted and that are lost or changed cannot be restored: return a message about them.
+        Lines that the checkpoint counted and that are lost or changed cannot be restored: return a message about them. Later
+        lines belong to steps that are trained again; a warning says if they cannot be read.
         """
         path, facts = self.path / METRICS_FILE, facts or {}
-        lines, counted = _list_lines(path), facts.get("logs", {}).get(METRICS_FILE)
-        kept = self._select_earlier(lines, facts)
-        problem = None
+        lines, counted = list_lines(path), facts.get("logs", {}).get(METRICS_FILE)
+        problem, kept = None, _select_earlier(lines, facts)
         if counted is not None:
             first = lines[: counted["lines"]]
-            problem = _find_log_problem(path, first, counted)
+            problem = find_log_problem(path, first, counted)
             kept = kept if problem else first
-        if problem and (missing := self._list_missing_epochs(kept, facts)):
-            problem += f"; epochs without metrics: {', '.join(map(str, missing))}"
+        unreadable = sum(read_step(line) is None for line in lines)
+        missing = self._list_missing_epochs(kept, facts) if problem or (unreadable and counted is None and facts) else []
+        if missing:
+            problem = f"{problem or f'lines of {path} cannot be read ({unreadable})'}; epochs without metrics: "
+            problem += ", ".join(map(str, missing))
+        if unreadable and not problem:
+            cut = f"lines of {path} that cannot be read were removed ({unreadable}); their steps are trained again"
+            warnings.warn(cut, stacklevel=2)
         write_atomically(path, lambda part: part.write_bytes(b"".join(kept)))
-        self._written = _LogDigest(kept, [*(counted or {}).get("problems", []), *([problem] if problem else [])])
+        self._written = LogDigest(kept, [*(counted or {}).get("problems", []), *([problem] if problem else [])])
         return problem
 
-    def _select_earlier(self, lines: list[bytes], facts: Mapping[str, Any]) -> list[bytes]:
-        """Lines up to the step of a checkpoint, which may be without that of its last epoch."""
-        last = facts.get("step", 0) - ("unjudged" in facts or "unvalidated" in facts)
-        records = _parse_lines(self.path / METRICS_FILE, lines)
-        return [line for line, record in zip(lines, records, strict=True) if record["step"] <= last]
-
     def _list_missing_epochs(self, lines: list[bytes], facts: Mapping[str, Any]) -> list[int]:
-        there = {record.get("epoch") for record in _parse_lines(self.path / METRICS_FILE, lines)}
+        there = {record.get("epoch") for record in parse_lines(self.path / METRICS_FILE, lines)}
         validated = range(1, facts["epoch"] + 1 - ("unvalidated" in facts))
         return [epoch for epoch in validated if self.config.validates_at(epoch) and epoch not in there]
 
@@ -201,7 +212,7 @@ class RunFolder:
         if counted is None:
             return []
         path = self.path / METRICS_FILE
-        problem = _find_log_problem(path, _list_lines(path), counted)
+        problem = find_log_problem(path, list_lines(path), counted)
         return [*counted.get("problems", []), *([problem] if problem else [])]
 
     def _describe_logs(self) -> dict[str, Any]:
@@ -209,9 +220,9 @@ class RunFolder:
             _flush_to_disk(self.path / METRICS_FILE)  # before a file that counts its lines
         return {METRICS_FILE: self._digest_metrics().describe()}
 
-    def _digest_metrics(self) -> "_LogDigest":
+    def _digest_metrics(self) -> LogDigest:
         if self._written is None:
-            self._written = _LogDigest(_list_lines(self.path / METRICS_FILE))
+            self._written = LogDigest(list_lines(self.path / METRICS_FILE))
         return self._written
 
     # Checkpoints
@@ -221,7 +232,7 @@ class RunFolder:
         logs = self._describe_logs()
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         words = json.dumps({**facts, "logs": logs})
-        said = {"format": RUN_FORMAT, "run": self.config.name, "facts": words, "sum": _compute_checksum(held, words)}
+        said = {"format": RUN_FORMAT, "run": self.name, "facts": words, "sum": _compute_checksum(held, words)}
         write_atomically(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -235,14 +246,15 @@ class RunFolder:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise DamagedFileError(f"{path} cannot be read ({error}); delete it to begin anew") from error
-        if said.get("format") not in READABLE_FORMATS or said.get("run") not in (self.config.name, self.path.name):
+        names = (self.name, self.path.name) if said.get("format") != RUN_FORMAT else (self.name,)  # some had other names
+        if said.get("format") not in READABLE_FORMATS or said.get("run") not in names:
             found = (
                 f"{said.get('run')} in the format {said.get('format')!r}"
                 if said.get("run")
                 else "a file that ropewalk did not write"
             )
             raise DamagedFileError(
-                f"{path} must be a checkpoint of {self.config.name} in the format {RUN_FORMAT!r}, got {found}; "
+                f"{path} must be a checkpoint of {self.name} in the format {RUN_FORMAT!r}, got {found}; "
                 "delete it to begin anew"
             )
         if said.get("sum") != _compute_checksum(tensors, said.get("facts", "")):
@@ -268,30 +280,19 @@ class RunFolder:
         return self.read_document("result.json")
 
 
-class _LogDigest:
-    """The number of lines of a log and their running SHA-256, with messages about lines that were lost before."""
-
-    def __init__(self, lines: Iterable[bytes], problems: Iterable[str] = ()) -> None:
-        self.count, self.digest, self.problems = 0, hashlib.sha256(), list(problems)
-        for line in lines:
-            self.add(line)
-
-    def add(self, line: bytes) -> None:
-        self.count += 1
-        self.digest.update(line)
-
-    def describe(self) -> dict[str, Any]:
-        found = {"lines": self.count, "sha256": self.digest.hexdigest()}
-        return found | ({"problems": self.problems} if self.problems else {})
+def _select_earlier(lines: Iterable[bytes], facts: Mapping[str, Any]) -> list[bytes]:
+    """Lines up to the step of a checkpoint, which may be without that of its last epoch."""
+    last = facts.get("step", 0) - ("unjudged" in facts or "unvalidated" in facts)
+    return [line for line in lines if (step := read_step(line)) is not None and step <= last]
 
 
-def _find_log_problem(path: Path, lines: list[bytes], counted: Mapping[str, Any]) -> str | None:
-    """Compare lines with what was recorded of them when they were written."""
-    if len(lines) != counted["lines"]:
-        return f"{path} must have {counted['lines']} lines, as many as were written, got {len(lines)}"
-    if _LogDigest(lines).describe()["sha256"] != counted["sha256"]:
-        return f"{path} was changed after it was written: the SHA-256 of its {len(lines)} lines differs"
-    return None
+def _parse_settings(path: Path, document: dict[str, Any]) -> Config:
+    """The settings in a config.json. Unknown ones are refused, since they may change results."""
+    try:
+        return Config.of(document)
+    except (ValueError, TypeError) as error:
+        newer = "; a run of a newer version of ropewalk needs that version" if document.keys() - SETTINGS.keys() else ""
+        raise ValueError(f"{path} has settings that cannot be used: {error}{newer}") from error
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -320,16 +321,22 @@ def _flush_to_disk(path: Path) -> None:
         os.close(file)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, whose checksum is verified and removed if it has one."""
-    return _read_sealed(path)[0]
+def read_json(path: Path, *, run: str | None = None) -> dict[str, Any]:
+    """The object in a JSON file. Its checksum is verified and removed if it has one; so is the name of its run, if given."""
+    document, seal = _read_sealed(path)
+    if run is not None and seal and seal.get("run") != run:
+        raise DamagedFileError(
+            f"{path} must be a file of {run}, got one of {seal.get('run')}: it was copied from another run, or config.json "
+            "was edited"
+        )
+    return document
 
 
 def _read_sealed(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The object in a JSON file, and the format, run and checksum that were written with it."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} cannot be read ({error})") from error
     if not isinstance(found, dict):
         raise DamagedFileError(f"{path} must hold an object, got {type(found).__name__}")
@@ -349,21 +356,6 @@ def _hash_document(document: Mapping[str, Any], seal: Mapping[str, Any]) -> str:
     """SHA-256 of the values of a document, however they are written."""
     plain = json.loads(json.dumps([document, seal]))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _list_lines(path: Path) -> list[bytes]:
-    """The complete lines of a file."""
-    return [each + b"\n" for each in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-
-def _parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(json.loads(line.decode(errors="replace")))
-        except json.JSONDecodeError as error:
-            raise DamagedFileError(f"line {number} of {path} cannot be read ({error})") from error
-    return found
 
 
 def _compute_checksum(tensors: Mapping[str, Tensor], words: str) -> str:

@@ -65,8 +65,8 @@ class RunMetric:
         end = "" if half is None else f" ± {self.scale * half:.{digits}f}"
         return f"{self.scale * value:{sign}.{digits}f}{end}"
 
-    def told(self, split: str, result: Mapping[str, Any]) -> str:
-        """Format the metric of a result on a part of the data."""
+    def format_score(self, split: str, result: Mapping[str, Any]) -> str:
+        """Format the metric of a result on a split."""
         value = self.number(result[f"{split}_{self.key}"])
         return f"{split} {self.name} {value} {self.unit}".rstrip()
 

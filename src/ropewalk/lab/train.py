@@ -22,8 +22,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import same_data_facts
-from ropewalk.lab.data.dataset_registry import describe_data
-from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention
+from ropewalk.lab.data.dataset_registry import LISTING_HASH, describe_data
+from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention, use_trackers
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import initialize_from_run
@@ -70,18 +70,14 @@ def train_run(
     if accelerator.is_main_process:
         processes = accelerator.num_processes
         run.acquire(describe_environment(accelerator.device, processes=processes, compiled=config.compile))
-    accelerator.wait_for_everyone()
-    if trackers:
-        accelerator.init_trackers("ropewalk", config=_flatten_settings(config.document()))
     try:
-        trainer = Trainer(config, run, accelerator, watch)
-        if accelerator.is_main_process:
-            run.update_environment(**trainer.describe_inputs())
-        trainer.run_training()
+        accelerator.wait_for_everyone()
+        if run.result() is not None:  # another process has finished it before this one had the lock
+            return run
+        with use_trackers(accelerator, trackers, config.document()):
+            Trainer(config, run, accelerator, watch).run_training()
     finally:
         run.release()
-        if trackers:
-            accelerator.end_training()
     return run
 
 
@@ -124,6 +120,8 @@ class Trainer:
     def run_training(self) -> None:
         """Train the epochs that are left, then evaluate on the test set."""
         self.resume_training()
+        if self.accelerator.is_main_process:
+            self.record_inputs()
         with self._name_saved_state():
             if self.unvalidated is not None:
                 self.validate_epoch(self.unvalidated)
@@ -290,11 +288,31 @@ class Trainer:
 
     # Checkpoints
 
-    def describe_inputs(self) -> dict[str, Any]:
-        """The encoding as built, the data, and the seed by which samples were permuted or split, for the run's record."""
+    def record_inputs(self) -> None:
+        """Record the encoding as built, the data, and the seed by which samples were permuted or split."""
         index_seed: int | None = getattr(self.task, "index_seed", None)
         data = describe_data(self.config, self.task.facts())
-        return {"encoding": self.plain.encoding.config(), "data": data, "index_seed": index_seed}
+        self._check_data_hash(data)
+        self.run.update_environment(encoding=self.plain.encoding.config(), data=data, index_seed=index_seed)
+
+    def _check_data_hash(self, data: Mapping[str, Any]) -> None:
+        """Refuse to resume with data whose hash is not that of the data that were trained on.
+
+        Of a folder only names and sizes are hashed, which change when a damaged file is replaced: then warn. Its counts and
+        moments have been compared with those in the checkpoint.
+        """
+        before = (self.run.read_document("environment.json") or {}).get("data") or {}
+        hashes = before.get("sha256"), data["sha256"]
+        if self.step == 0 or before.get("sha256_of") != data["sha256_of"] or None in hashes or hashes[0] == hashes[1]:
+            return
+        found = f"the SHA-256 of {self.config.data} must be {hashes[0]}, got {hashes[1]}"
+        if data["sha256_of"] == LISTING_HASH:
+            warnings.warn(f"{self.run.path}: names or sizes of files have changed since training: {found}", stacklevel=2)
+            return
+        raise DamagedFileError(
+            f"{self.run.path} was trained on other data of this name: {found}; restore the data, or train in another "
+            "directory of runs"
+        )
 
     def _is_checkpoint_due(self) -> bool:
         """After an epoch: when the interval has passed, or sooner where a checkpoint costs little."""
@@ -397,11 +415,6 @@ class Trainer:
 def prefix_scores(split: str, scores: Mapping[str, float]) -> dict[str, float]:
     """Scores under the name of their split."""
     return {f"{split}_{name}": value for name, value in scores.items()}
-
-
-def _flatten_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that trackers accept: no lists, no objects."""
-    return {name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in document.items()}
 
 
 # Former names, which scripts may import.

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ropewalk.attention import attend
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed, unseal
 from ropewalk.encoding import Encoding, parameters_of, positive
 from ropewalk.extension import Rule
 from ropewalk.factory import Chained, create
@@ -123,7 +123,7 @@ class LM(nn.Module):
         whole = self.encoding(positions, seen.placed(positions)) if own.biased and len(seen) else own
         x, new = own.tokens(self.embed(tokens)), []
         for layer, (block, mine, all_) in enumerate(zip(self.blocks, own.unbind(), whole.unbind(), strict=True)):
-            x, held = block(x, mine, all_, seen.before(layer), mask)
+            x, held = block(x, Sealed(mine), Sealed(all_), seen.before(layer), mask)
             if cache is not None:
                 new.append(held)
         if cache is not None:
@@ -175,10 +175,16 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(
-        self, x: Tensor, own: Code, whole: Code, before: Held | None = None, mask: Tensor | None = None
+        self,
+        x: Tensor,
+        own: Code | Sealed,
+        whole: Code | Sealed,
+        before: Held | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[Tensor, Held]:
         """`own` turns these tokens' q and k; `whole` scores them against all that was seen, whose keys and values come
         from `before` and go on, these last."""
+        own, whole = unseal(own), unseal(whole)
         q, k, v = own.qkv(self.qkv(self.norm1(x)).unflatten(-1, (sum(self.sizes), -1)), self.sizes[0])
         if before is not None:
             k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)

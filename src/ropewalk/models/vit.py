@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ropewalk.attention import attend_qkv
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed, unseal
 from ropewalk.encoding import Encoding, one_of, positive, positives
 from ropewalk.factory import create
 from ropewalk.theory import Projection
@@ -145,7 +145,7 @@ class ViT(nn.Module):
             x = torch.cat([self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
         x = self.dropout(code.tokens(x))
         for block, own in zip(self.blocks, code.unbind(), strict=True):
-            x = block(x, own)
+            x = block(x, Sealed(own))
         return self.norm(x)
 
     def with_encoding(self, encoding: Encoding) -> "ViT":
@@ -204,8 +204,8 @@ class Block(nn.Module):
             if scale is not None and self.layer_scale is not None:
                 nn.init.constant_(scale, self.layer_scale)
 
-    def forward(self, x: Tensor, code: Code) -> Tensor:
-        x = x + self._branch(self._attention(self.norm1(x), code), self.scale1)
+    def forward(self, x: Tensor, code: Code | Sealed) -> Tensor:
+        x = x + self._branch(self._attention(self.norm1(x), unseal(code)), self.scale1)
         return x + self._branch(self._perceptron(self.norm2(x)), self.scale2)
 
     def _attention(self, x: Tensor, code: Code) -> Tensor:

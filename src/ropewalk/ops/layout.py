@@ -9,7 +9,7 @@ from torch import Tensor
 
 def widened(table: Tensor) -> Tensor:
     """A table in at least float32."""
-    return table.to(torch.promote_types(table.dtype, torch.float32))
+    return table if table.dtype in (torch.float32, torch.float64) else table.float()
 
 
 @contextlib.contextmanager

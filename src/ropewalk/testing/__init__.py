@@ -32,6 +32,7 @@ from ropewalk.testing.laws import (
     check_relative,
     check_traits,
 )
+from ropewalk.testing.narrowed import check_narrowed
 from ropewalk.testing.numerics import check_distinct, check_gradcheck, check_gradients, check_precision
 from ropewalk.testing.state import check_autocast, check_casts, check_config, check_copy, check_meta, check_state_dict
 from ropewalk.testing.tracing import check_compile, check_export, check_transforms
@@ -56,6 +57,7 @@ ALWAYS: tuple[Check, ...] = (
     check_meta,
     check_casts,
     check_autocast,
+    check_narrowed,
     check_precision,
     check_distinct,
     check_gradients,

@@ -250,6 +250,15 @@ def test_damaged_results_are_told(copy, trained, content):
     assert "result.json" in row.notes[0]
 
 
+def test_a_result_of_another_run_is_none(copy):
+    path, other = (next(copy.runs.glob(f"{name}-seed0-*")) / "result.json" for name in ("mixed", "none"))
+    path.write_bytes(other.read_bytes())
+    row = next(row for row in tabulate_comparison(copy) if row.label == "mixed")
+    assert row.seeds == 1
+    assert f"must be a file of {path.parent.name}, got one of {other.parent.name}" in row.notes[0]
+    assert [member.name for member in copy.left()] == [path.parent.name]
+
+
 def test_a_damaged_result_is_a_failure_that_stops_nothing(copy):
     path = next(copy.runs.glob("mixed-seed0-*")) / "result.json"
     path.write_text("{")

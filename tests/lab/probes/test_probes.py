@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -15,13 +16,13 @@ from accelerate.state import AcceleratorState
 from PIL import Image
 
 from ropewalk import attention
-from ropewalk.lab import tasks
+from ropewalk.lab import probes, tasks
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.base import MemoryData
 from ropewalk.lab.data.dataset_registry import open_dataset
 from ropewalk.lab.data.sampling import sequential_order
-from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.probes import PROBES, list_task_probes, probe_run, shifts
+from ropewalk.lab.errors import DamagedFileError, RunBusyError
+from ropewalk.lab.probes import PROBES, list_task_probes, probe_run, save_probe, shifts
 from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.probes.resolution import RESOLUTION_MODES, RESOLUTION_RULES, list_probe_grids, probe_grid, probe_resolution
 from ropewalk.lab.probes.shifts import (
@@ -601,11 +602,69 @@ def test_a_probe_that_fails_loses_no_other(copied, monkeypatch):
 
 
 def test_what_is_done_is_not_done_again(copied, monkeypatch):
-    first = probe_run(copied, ["reached", "waves", "reached"], device="cpu")
+    begun = []
+    first = probe_run(copied, ["reached", "waves", "reached"], device="cpu", watch=begun.append)
+    assert begun == ["reached", "waves"]
     assert (first["waves"], [each["probe"] for each in first["refused"]]) == ([], ["waves"])
     patch_everywhere(monkeypatch, tasks, "open_trained_run", lambda *_: pytest.fail("the run was opened"))
     assert probe_run(copied, ["waves", "reached"], device="cpu") == first
     assert probe_run(copied, [], device="cpu") == first
+
+
+@pytest.fixture
+def unprobed(tmp_path):
+    run = RunFolder(tmp_path, SMALL)
+    run.path.mkdir()
+    return run
+
+
+def test_refusals_are_those_of_the_last_time(unprobed):
+    save_probe(unprobed, "waves", [{"why": "no waves"}, {"why": "none at all"}])
+    save_probe(unprobed, "offset", [{"rho": 0.0}, {"why": "too far"}])
+    found = save_probe(unprobed, "waves", [{"layer": 0}, {"why": "one layer"}])
+    assert found == read_json(unprobed.path / "probes.json")
+    assert found == {
+        "waves": [{"layer": 0}],
+        "offset": [{"rho": 0.0}],
+        "refused": [{"probe": "offset", "why": "too far"}, {"probe": "waves", "why": "one layer"}],
+    }
+    (unprobed.path / "probes.json").write_text('{"offset": [3]}')
+    with pytest.raises(DamagedFileError, match="must hold an object of lists of objects"):
+        save_probe(unprobed, "waves", [])
+
+
+def test_two_processes_that_probe_one_run_lose_nothing(unprobed, monkeypatch):
+    """The other stores its rows while this one holds the lock, which it has to wait for."""
+    load, threads = probes.load_probes, []
+
+    def store():
+        save_probe(RunFolder(unprobed.path.parent, SMALL), "waves", [{"layer": 0}])
+
+    def slow(run):
+        found = load(run)
+        if not threads:
+            threads.append(threading.Thread(target=store))
+            threads[0].start()
+            threads[0].join(0.5)
+        return found
+
+    monkeypatch.setattr(probes, "load_probes", slow)
+    save_probe(unprobed, "offset", [{"rho": 0.0}])
+    threads[0].join()
+    assert read_json(unprobed.path / "probes.json") == {"offset": [{"rho": 0.0}], "waves": [{"layer": 0}], "refused": []}
+
+
+def test_probes_wait_for_another_process_and_not_for_ever(unprobed, monkeypatch):
+    unprobed.lock_folder()
+    save_probe(unprobed, "offset", [])  # with the lock that it holds, and keeps
+    other = RunFolder(unprobed.path.parent, SMALL)
+    monkeypatch.setattr(probes, "LOCK_WAIT_SECONDS", 0.2)
+    with pytest.raises(RunBusyError, match="being written by another process"):
+        save_probe(other, "waves", [])
+    unprobed.release()
+    save_probe(other, "waves", [])
+    unprobed.lock_folder()
+    unprobed.release()
 
 
 @pytest.mark.parametrize(

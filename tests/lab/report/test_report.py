@@ -18,7 +18,6 @@ from ropewalk.lab import report
 from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config, setting_applies
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.recipes import RECIPES, parse_settings
-from ropewalk.lab.record import load_run
 from ropewalk.lab.report import describe_findings, write_report
 from ropewalk.lab.report.conclusions import GroupConclusions, write_conclusions
 from ropewalk.lab.report.groups import group_records
@@ -29,6 +28,7 @@ from ropewalk.lab.report.series import collect_frequencies, collect_lines, selec
 from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALETTE, LIGHT_THEME, LINE_DASHES, assign_styles
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_difference, format_score
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, write_json
 from ropewalk.lab.statistics import estimate_differences, estimate_means
 from ropewalk.lab.task_types import TOP1_ACCURACY

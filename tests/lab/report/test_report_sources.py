@@ -4,16 +4,18 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ropewalk.cli import main
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.record import load_records, load_run, write_records
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.record_search import find_records, find_run_folders
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.groups import group_records
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, write_json
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
@@ -143,8 +145,8 @@ def test_a_directory_of_runs_may_hold_lines_and_be_named_like_them(runs, tmp_pat
     ("names", "words"),
     [
         (["nosuch.jsonl"], r"nosuch\.jsonl"),
-        (["nosuch"], r"no run is at .*nosuch.*config\.json.*\.jsonl"),
-        (["empty.jsonl"], r"no run is at .*empty\.jsonl"),
+        (["nosuch"], r"no run found at .*nosuch.*config\.json.*\.jsonl"),
+        (["empty.jsonl"], r"no run found at .*empty\.jsonl"),
         (["folder"], r"folder holds no run directories.*give the files.*main\.jsonl"),
         (["folder/main.jsonl", "folder"], r"folder holds no run directories"),
         (["torn.jsonl"], r"line 2 of .*torn\.jsonl must be JSON"),
@@ -157,6 +159,19 @@ def test_paths_without_runs_are_refused(lines, tmp_path, names, words):
     (tmp_path / "torn.jsonl").write_text(lines.read_text().splitlines()[0] + "\n{")
     with pytest.raises(CommandError, match=words):
         find_records([tmp_path / name for name in names])
+
+
+def test_paths_may_be_urls_of_this_machine(runs, lines):
+    urls = [f"file://{runs[0].path}", Path(f"file://{lines}")]
+    assert [record.location for record in find_records(urls)] == [str(runs[0].path), None, None, None, None]
+    assert [run.path for run in find_run_folders(urls[:1])] == [runs[0].path]
+
+
+@pytest.mark.parametrize("find", [find_records, find_run_folders])
+@pytest.mark.parametrize("location", ["s3://bucket/runs", Path("gs://bucket/main.jsonl"), "file://elsewhere/runs"])
+def test_urls_of_other_machines_are_refused(find, location):
+    with pytest.raises(CommandError, match=r"must be a path or a file:// URL of this machine, got .*copy the run"):
+        find([location])
 
 
 def test_lines_hold_no_weights(lines, capsys):

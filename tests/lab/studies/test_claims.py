@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.lab.config import Config
-from ropewalk.lab.record import RunRecord, load_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.statistics import estimate_differences
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (

@@ -15,11 +15,19 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import parse_encoding, parse_options
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.model_building import build_model, compute_max_span
-from ropewalk.lab.record import load_records, load_run, unpack_bits, write_records
+from ropewalk.lab.record import RunRecord, unpack_bits
+from ropewalk.lab.record_lines import load_records, write_records
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.run import PartRequest, make_study_record
-from ropewalk.lab.studies.study import StudyPart
+from ropewalk.lab.studies.run import (
+    PartRequest,
+    _find_origin,
+    format_part_table,
+    load_part_records,
+    make_study_record,
+)
+from ropewalk.lab.studies.study import Study, StudyPart
 from tests.support.patch_everywhere import patch_everywhere
 
 STUDY = ALL_STUDIES["equivariance"]
@@ -301,6 +309,80 @@ def test_a_recorded_run_is_not_made_again_wherever_its_data_were(tmp_path):
     path.write_text(json.dumps(document | {"run": None, "config": config | {"batch": 32}}) + "\n")
     assert run(tmp_path, *words) == 0
     assert len(list((tmp_path / "runs").glob("*/config.json"))) == 1
+
+
+def request_part(tmp_path, part, records, study=STUDY):
+    path = write_records(tmp_path / f"{part}.jsonl", records)
+    return PartRequest(study, part, study.parts[part].encodings, (0, 1), {}, study.config(part), path)
+
+
+def record_part(part, name, study=STUDY, score=0.5, **settings):
+    config = replace(study.run_config(part, name, 0), **settings)
+    result = {"test_accuracy": score} if score is not None else {"test_loss": 1.0}
+    return RunRecord(config=config, run=config.name, study=study.name, part=part, name=name, result=result)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts"),
+    [
+        ({}, True),
+        ({"data": "CIFAR100"}, True),
+        ({"data": "/mnt/cifar100.npz", "root": "/mnt", "workers": 0}, True),
+        ({"data": "cifar10"}, False),
+        ({"data": "digits"}, False),
+        ({"data": "cifar100/images"}, False),
+        ({"start": "runs/mixed-seed0-0123456789"}, False),
+        ({"batch": 7}, False),
+        ({"encoding": "axial"}, False),
+        ({"options": {"scale": 2.0}}, False),
+        ({"score": None}, False),
+    ],
+)
+def test_only_records_of_the_data_and_settings_of_a_part_count_as_made(tmp_path, settings, counts):
+    record = record_part("screening", "mixed", **settings)
+    request = request_part(tmp_path, "screening", [record])
+    assert [each.name for each in load_part_records(request)] == ["mixed"] * counts
+    assert ("mixed" not in request.list_missing(0)) is counts
+    assert "mixed" in request.list_missing(1)
+    assert any(line.split()[:1] == ["mixed"] for line in format_part_table(request)) is counts
+
+
+def test_records_of_encodings_that_a_study_does_not_name_do_not_count(tmp_path):
+    record = replace(record_part("screening", "mixed"), name="blended")
+    assert load_part_records(request_part(tmp_path, "screening", [record])) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts"), [({}, True), ({"data": "/mnt/imagenette160"}, True), ({"epochs": 7}, False)]
+)
+def test_only_runs_that_begin_with_those_of_the_other_part_count_as_made(tmp_path, settings, counts):
+    study = ALL_STUDIES["pedestrians"]
+    origin = replace(study.origin_config("masks", "mixed", 0), **settings)
+    record = record_part("masks", "mixed", study, start=f"elsewhere/{origin.name}")
+    record = replace(record, origins=(origin,), result={"test_mask_ap": 0.5})
+    request = request_part(tmp_path, "masks", [record], study)
+    assert ("mixed" not in request.list_missing(0)) is counts
+    assert load_part_records(request_part(tmp_path, "masks", [replace(record, origins=())], study)) == []
+
+
+@pytest.mark.parametrize("encoding", ["mixed", "mypackage.own:Class", "mypackage.own:Class[int]"])
+def test_the_run_to_begin_with_is_found_by_its_settings(tmp_path, going_on, monkeypatch, encoding):
+    """Whatever characters its encoding has, and beside directories that cannot be read."""
+    study, wanted = ALL_STUDIES["going-on"], Config(encoding=encoding)
+    monkeypatch.setattr(Study, "origin_config", lambda *words: wanted)
+    torn = tmp_path / f"{wanted.name.rpartition('-')[0]}-0000000000"
+    torn.mkdir()
+    for name in ("config.json", "result.json"):
+        (torn / name).write_text("{")
+    request = PartRequest(study, "second", ("none",), (1,), {}, study.config("second"), tmp_path / "second.jsonl")
+    for settings in ({"batch": 7}, {"data": "elsewhere/digits.npz"}):
+        with pytest.raises(CommandError, match="has no finished run of none, seed 0"):
+            _find_origin(request, "none", 1, tmp_path)
+        run = RunFolder(tmp_path, replace(wanted, **settings))
+        run.acquire({})
+        run.release()
+        run.finish(test_accuracy=0.5)
+    assert _find_origin(request, "none", 1, tmp_path) == run.path
 
 
 UNFINISHED = {("equivariance", "perturbed"), ("equivariance", "half"), ("equivariance", "fifth")}

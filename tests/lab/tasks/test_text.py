@@ -22,7 +22,7 @@ from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError
 from ropewalk.lab.report import write_report
 from ropewalk.lab.results_table import make_rich_table
-from ropewalk.lab.run_store import RUN_FORMAT, RunFolder, _compute_checksum
+from ropewalk.lab.run_store import RunFolder, _compute_checksum, write_json
 from ropewalk.lab.task_types import BITS_PER_BYTE
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.text import build_language_model
@@ -256,7 +256,7 @@ def test_seeds_share_the_rest_of_the_name_and_each_begins_from_its_own(books, wh
     other = replace(config, seed=1)
     assert other.name == config.name.replace("seed0", "seed1")
     assert (config.start_path, str(other.start_path)) == (whole.path, str(whole.path).replace("seed0", "seed1"))
-    with pytest.raises(CommandError, match=rf"{whole.path.name.replace('seed0', 'seed1')} is no run"):
+    with pytest.raises(CommandError, match=rf"{whole.path.name.replace('seed0', 'seed1')} is not a run directory"):
         compare_encodings(["rope"], config, whole.path.parent, seeds=[0, 1])
 
 
@@ -267,7 +267,7 @@ def test_settings_of_text_are_refused_for_images():
 
 
 def test_only_a_run_that_is_done_and_fits_is_begun_from(books, whole, tmp_path):
-    with pytest.raises(CommandError, match=r"no run.*config\.json"):
+    with pytest.raises(CommandError, match=r"not a run directory.*config\.json"):
         compare_encodings(["rope"], small(books, start=str(tmp_path)), tmp_path / "runs", seeds=[0])
     with pytest.raises(ValueError, match=rf"the weights of {whole.path} do not fit these settings"):
         train_run(small(books, start=str(whole.path), depth=1), tmp_path)
@@ -296,11 +296,12 @@ def test_another_text_of_the_same_bytes_is_noticed(books, tmp_path):
 
 
 def test_runs_of_another_name_are_read_where_they_are_named(whole, tmp_path):
-    """Names had the seed in their hash once."""
+    """Names had the seed in their hash once, in format 1."""
     older = tmp_path / "rope-seed0-0123456789"
     shutil.copytree(whole.path, older)
     held, facts = whole.load_checkpoint()
-    said = {"format": RUN_FORMAT, "run": older.name, "facts": json.dumps(facts)}
+    said = {"format": "ropewalk run 1", "run": older.name, "facts": json.dumps(facts)}
+    write_json(older / "config.json", whole.config.document())
     tensors = {name: value.contiguous() for name, value in held.items()}
     save_file(tensors, older / "checkpoint.safetensors", metadata=said | {"sum": _compute_checksum(tensors, said["facts"])})
     assert RunFolder.at(older).load_weights()[0].keys() == whole.load_weights()[0].keys()

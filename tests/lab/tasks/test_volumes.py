@@ -19,7 +19,7 @@ from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import build_model, compute_max_span
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.record import load_records
+from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.train import train_run

@@ -1,6 +1,5 @@
 """timm's attention with a code: projection, norms of q and k, code, attention, and all that comes after as timm has it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,16 +9,18 @@ from torch import Tensor, nn
 
 from ropewalk.adapters.timm.class_swap import Swapped
 from ropewalk.attention import attend
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed, unseal
 
 
-@dataclass
 class Handed:
-    """What a plain ViT hands to its blocks in the place of a mask: the codes of all layers, and the mask."""
+    """What a plain ViT hands to its blocks in the place of a mask: the codes of all layers, and the mask.
 
-    mask: Tensor | None
-    checkpointing: bool
-    codes: tuple[Code, ...] = ()
+    No dataclass: see `ropewalk.code.sealed`.
+    """
+
+    def __init__(self, mask: Tensor | None, *, checkpointing: bool) -> None:
+        self.mask, self.checkpointing = mask, checkpointing
+        self.codes: tuple[Sealed, ...] = ()
 
 
 class CodedAttention(Swapped):
@@ -55,10 +56,10 @@ class CodedAttention(Swapped):
 
     def _given(self, rope: Any, attn_mask: Any) -> tuple[Code, Tensor | None]:
         code, mask = (attn_mask.codes[self.layer], attn_mask.mask) if isinstance(attn_mask, Handed) else (rope, attn_mask)
-        if not isinstance(code, Code):
+        if not isinstance(code, Code | Sealed):
             wanted = "the code of its tokens, which the model's forward_features and forward_intermediates give it"
             raise TypeError(f"this attention has an encoding and needs {wanted}, got {type(code).__name__}")
-        return code, mask
+        return unseal(code), mask
 
     def _turned(self, x: Tensor, code: Code) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B h N D), turned. Norms come before; without them, q and k turn as they lie in one projection."""

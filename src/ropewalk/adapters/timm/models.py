@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm.attention import Handed
 from ropewalk.adapters.timm.class_swap import Swapped
 from ropewalk.adapters.timm.rope import Rope
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed
 from ropewalk.encoding import Encoding
 from ropewalk.theory import Projection
 
@@ -45,7 +45,7 @@ class CodedModel(Swapped):
         added = code.tokens(flat)
         return x if added is flat else added.view(x.shape), positions, code
 
-    def _kept(self, x: Tensor, positions: Tensor, code: Code) -> tuple[Tensor, tuple[Code, ...]]:
+    def _kept(self, x: Tensor, positions: Tensor, code: Code) -> tuple[Tensor, tuple[Sealed, ...]]:
         """Tokens (B N C) after patches were dropped, and the codes of those that are left."""
         if isinstance(self.patch_drop, KeepingPatchDropout):
             x, kept = self.patch_drop.drop(x)
@@ -56,7 +56,7 @@ class CodedModel(Swapped):
 class CodedEva(CodedModel):
     """`Eva`, with one code for each block in the place of its tables."""
 
-    def _pos_embed(self, x: Tensor) -> tuple[Tensor, tuple[Code, ...]]:
+    def _pos_embed(self, x: Tensor) -> tuple[Tensor, tuple[Sealed, ...]]:
         x, positions, code = self._placed(x)
         x, _ = super()._pos_embed(x)  # type: ignore[misc]
         return self._kept(x, positions, code)

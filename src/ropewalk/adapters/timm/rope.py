@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ropewalk import positions as places
 from ropewalk.adapters.timm import names
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed
 from ropewalk.encoding import Encoding
 
 
@@ -107,10 +107,10 @@ class Rope(nn.Module):
         rule = self.rule if placed.resolution is None else replace(self.rule, resolution=placed.resolution)
         return rule(self.encoding, sizes, device)
 
-    def codes(self, code: Code, prefix: int, depth: int) -> tuple[Code, ...]:
+    def codes(self, code: Code, prefix: int, depth: int) -> tuple[Sealed, ...]:
         """The code of each layer, for so many tokens more that have no place."""
         code = code.prefixed(q=prefix, k=prefix)
-        return (code,) * depth if code.layers is None else code.unbind()
+        return (Sealed(code),) * depth if code.layers is None else tuple(map(Sealed, code.unbind()))
 
     def get_embed(self, shape: Sequence[int] | None = None) -> None:
         """Nothing: the model gets codes in its place."""

@@ -1,14 +1,13 @@
 """The function by which attention layers turn q and k, taught to take a code in place of cosines and sines."""
 
 import functools
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ropewalk.code import Code, Rotation
+from ropewalk.code import Code, Rotation, Sealed, unseal
 from ropewalk.ops.rotate.reference import made, whole_halves
 
 NAME = "apply_rotary_pos_emb"
@@ -16,12 +15,14 @@ FEW = 1 << 16
 """Entries of hidden states that are few: to launch what turns them takes longer than to turn them."""
 
 
-@dataclass
 class Few:
-    """Turns q and k of few tokens, (B H N D), in few calls: (cos, cos) and (-sin, sin) times gain, each (B 1 N D)."""
+    """Turns q and k of few tokens, (B H N D), in few calls: (cos, cos) and (-sin, sin) times gain, each (B 1 N D).
 
-    along: Tensor
-    across: Tensor
+    It is no dataclass: see `ropewalk.code.sealed`.
+    """
+
+    def __init__(self, along: Tensor, across: Tensor) -> None:
+        self.along, self.across = along, across
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Both together, but for a compiler, which makes one kernel of each."""
@@ -50,7 +51,11 @@ def teach(modelling: ModuleType) -> None:
 
     @functools.wraps(host)
     def turn(q: Tensor, k: Tensor, cos: Any, sin: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        return cos.qk(q, k) if isinstance(cos, Code | Few) else host(q, k, cos, sin, *args, **options)
+        if isinstance(cos, Few):
+            return cos.qk(q, k)
+        if isinstance(cos, Code | Sealed):
+            return unseal(cos).qk(q, k)
+        return host(q, k, cos, sin, *args, **options)
 
     turn.takes_codes = True  # type: ignore[attr-defined]
     setattr(modelling, NAME, turn)

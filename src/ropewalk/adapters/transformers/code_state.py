@@ -1,7 +1,6 @@
 """What goes through a model in place of cosines and sines: the codes of all layers, made once a forward pass."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,28 +8,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ropewalk.adapters.transformers.cache_positions import remember
-from ropewalk.code import Chain, Code
+from ropewalk.code import Chain, Code, Sealed
 from ropewalk.encoding import Encoding
 
 FUSED, EAGER = "ropewalk", "ropewalk_eager"  # the names of our attention functions
 KEYWORD = "ropewalk"  # under which attention functions get what they score with
 
 
-@dataclass
 class Carried:
     """The code for all tokens of a pass, that of each layer, and what scores them against keys of a cache.
+
+    It is no dataclass: see `ropewalk.code.sealed`.
 
     make  Makes the code for all tokens once more. None where no gradient goes through it.
     """
 
-    whole: Code
-    layers: tuple[Code, ...]
-    positions: Tensor
-    biases: Sequence[Encoding] = ()
-    make: Callable[[], Code] | None = None
-    blind: bool = False  # whether a layer has run without gradients
-    function: str = ""  # of attention, as the first layer found it: asking a config takes a while
-    made: dict[int, tuple[Code, ...]] = field(default_factory=dict)
+    def __init__(
+        self,
+        whole: Code,
+        layers: tuple[Code, ...],
+        positions: Tensor,
+        biases: Sequence[Encoding] = (),
+        make: Callable[[], Code] | None = None,
+    ) -> None:
+        self.whole, self.layers, self.positions = whole, layers, positions
+        self.biases, self.make = biases, make
+        self.blind = False  # whether a layer has run without gradients
+        self.function = ""  # of attention, as the first layer found it: asking a config takes a while
+        self.made: dict[int, tuple[Code, ...]] = {}
 
     def code(self, layer: int) -> Code:
         """The code of a layer."""
@@ -58,14 +63,11 @@ class Carried:
         return self.made[keys][layer]
 
 
-@dataclass
 class Scored:
-    """What an attention function needs to score: `code(keys)`, for so many keys."""
+    """What an attention function needs to score: `code(keys)`, for so many keys. It is no dataclass, as `Carried`."""
 
-    carried: Carried
-    layer: int
-    own: Code
-    seen: Tensor | None
+    def __init__(self, carried: Carried, layer: int, own: Code, seen: Tensor | None) -> None:
+        self.carried, self.layer, self.own, self.seen = carried, layer, own, seen
 
     def code(self, keys: int) -> Code:
         """The code whose scores are added to the logits of so many keys."""
@@ -85,7 +87,7 @@ class Choose:
         if not isinstance(carried, Carried):
             return None
         code = carried.code(self.layer)
-        options = {**options, "position_embeddings": (code, code)}
+        options = {**options, "position_embeddings": (Sealed(code), Sealed(code))}
         function = carried.function = carried.function or str(module.config._attn_implementation)  # type: ignore[union-attr]
         if function in (FUSED, EAGER):
             options[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))

@@ -12,7 +12,7 @@ from ropewalk import positions as places
 from ropewalk.adapters.transformers import apply_rotary
 from ropewalk.adapters.transformers.apply_rotary import Few, lighter
 from ropewalk.adapters.transformers.code_state import Carried, each_layer
-from ropewalk.code import Chain, Code
+from ropewalk.code import Chain, Code, Sealed
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
 
@@ -50,11 +50,11 @@ class Positions(nn.Module):
         """The encoding, or those of all types of layers."""
         return self.of(None) if isinstance(self.encoding, Encoding) else {kind: self.of(kind) for kind in self.encoding}
 
-    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried | tuple[Code, Code]:
+    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried | tuple[Sealed, Sealed]:
         """The codes that a forward pass carries, in the place of cosines and sines."""
         code = make()
         if self.light:
-            return code, code
+            return Sealed(code), Sealed(code)
         learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
         return Carried(code, each_layer(code, self.count), positions, biased(encoding, code), make if learned else None)
 
@@ -64,13 +64,14 @@ class TextPositions(Positions):
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
-    ) -> Carried | tuple[Code | Few, Code | Few]:
+    ) -> Carried | tuple[Sealed | Few, Sealed | Few]:
         """The codes for tokens at (B N) or (1 N) positions."""
         encoding = self.of(layer_type)
         if by_length(encoding):
             encoding = encoding.at(int(position_ids.max()) + 1)
         if self.light:
-            turn = lighter(encoding(position_ids), x)
+            found = lighter(encoding(position_ids), x)
+            turn = Sealed(found) if isinstance(found, Code) else found
             return turn, turn
         return self.carried(partial(encoding, position_ids), position_ids, encoding)
 
@@ -78,7 +79,7 @@ class TextPositions(Positions):
 class ImagePositions(Positions):
     """For images: called as the rotary embedding of DINOv3, whose class and register tokens have no position."""
 
-    def forward(self, pixel_values: Tensor) -> Carried | tuple[Code, Code]:
+    def forward(self, pixel_values: Tensor) -> Carried | tuple[Sealed, Sealed]:
         """The codes for the patches of images (B C H W)."""
         config, encoding = self.host_config, self.of(None)
         patch = pair(config.patch_size)

@@ -23,7 +23,8 @@ from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
-from ropewalk.lab.run_store import RunFolder, parse_location, read_json, write_json
+from ropewalk.lab.run_location import parse_location
+from ropewalk.lab.run_store import RunFolder, read_json, write_json
 from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
@@ -49,7 +50,7 @@ def read_outcome(path: Path) -> RunOutcome:
 def _read_result(path: Path) -> RunOutcome:
     """A result that has the fields that tables need."""
     try:
-        found = read_json(path)
+        found = read_json(path, run=path.parent.name)
     except DamagedFileError as error:
         return RunOutcome(None, f"failed: {collapse_whitespace(error)}")
     needed = (f"test_{(find_recorded_metric(found, 'test') or TOP1_ACCURACY).key}", "encoding_parameters")

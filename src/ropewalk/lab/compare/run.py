@@ -34,9 +34,10 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, make_progress
-from ropewalk.lab.record import RunRecord, load_run
+from ropewalk.lab.record import RunRecord
 from ropewalk.lab.result_rows import TableRow, build_table_rows
 from ropewalk.lab.results_table import format_csv
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.train import train_run
 
@@ -104,7 +105,7 @@ def _train_member(comparison: Comparison, member: ComparisonRun, shown: Progress
 def _describe_outcome(comparison: Comparison, member: ComparisonRun) -> str:
     """The test score of a run, or why it has none."""
     result, note = comparison.outcome(member)
-    return note if result is None else comparison.metric.told("test", result)
+    return note if result is None else comparison.metric.format_score("test", result)
 
 
 def _record_error(path: Path, error: Exception, *, writes: bool) -> str:

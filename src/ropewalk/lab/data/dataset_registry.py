@@ -134,6 +134,10 @@ def _stack_samples(found: Any) -> LabeledImages:
     return move_channels_first(pixels, "images"), torch.as_tensor(found.targets, dtype=torch.int64)
 
 
+LISTING_HASH = "file names and sizes"
+"""What the hash of a folder was computed from."""
+
+
 class DataHash(NamedTuple):
     """A SHA-256 in hexadecimal digits, and what it was computed from."""
 
@@ -164,7 +168,7 @@ def hash_data(name: str, root: str) -> DataHash:
             files = [file for file in _list_files(folder) if file.suffix != ".gz"]  # beside what was unpacked from them
             return DataHash(_hash_contents(folder, files), "file contents")
         if path.is_dir():
-            return DataHash(_hash_listing(path, _list_files(path)), "file names and sizes")
+            return DataHash(_hash_listing(path, _list_files(path)), LISTING_HASH)
         return DataHash(_hash_contents(path.parent, [path]), "file contents")
     except OSError:
         return DataHash(None, None)

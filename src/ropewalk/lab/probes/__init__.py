@@ -42,6 +42,8 @@ PROBES: dict[str, Probe] = {
 }  # fmt: skip
 """The probes by name."""
 
+LOCK_WAIT_SECONDS = 600.0
+"""How long the rows of a probe wait for another process that writes the run, such as a study that probes it."""
 PROBES_FILE, REFUSED_KEY, REPROBE_HINT = "probes.json", "refused", "delete it to probe again"
 
 
@@ -113,13 +115,15 @@ def load_probes(run: RunFolder) -> dict[str, list[ProbeRow]]:
 def save_probe(run: RunFolder, name: str, rows: list[ProbeRow]) -> dict[str, list[ProbeRow]]:
     """Store the rows of a probe in probes.json, refusals apart, and return the rows of all probes.
 
-    A finished probe that could measure nothing has an empty list. The file is replaced atomically.
+    A finished probe that could measure nothing has an empty list. The file is replaced atomically, under the lock of the
+    run, so that several processes can probe it.
     """
-    stored = load_probes(run)
-    refused = [{"probe": name, **row} for row in rows if "why" in row]
-    stored[name] = [row for row in rows if "why" not in row]
-    stored[REFUSED_KEY] = [row for row in stored.pop(REFUSED_KEY, []) if row.get("probe") != name] + refused
-    run.write_document(PROBES_FILE, stored)
+    with run.hold_lock(wait=LOCK_WAIT_SECONDS):
+        stored = load_probes(run)
+        refused = [{"probe": name, **row} for row in rows if "why" in row]
+        stored[name] = [row for row in rows if "why" not in row]
+        stored[REFUSED_KEY] = [row for row in stored.pop(REFUSED_KEY, []) if row.get("probe") != name] + refused
+        run.write_document(PROBES_FILE, stored)
     return stored
 
 

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ropewalk.code import Code
+from ropewalk.code import Code, Sealed, unseal
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.task_types import find_task
 from ropewalk.lab.tasks import open_trained_run
@@ -55,11 +55,13 @@ def _average_weights(subject: ImageRun, model: ViT, layers: Sequence[int]) -> di
 
 def _make_weights_hook(
     subject: ImageRun, skipped: int, total: Tensor
-) -> Callable[[torch.nn.Module, tuple[Tensor, Code]], None]:
+) -> Callable[[torch.nn.Module, tuple[Tensor, Sealed]], None]:
     """What looks at the input of a block, and adds up its weights on patches, after so many tokens that have no place."""
 
-    def look(block: torch.nn.Module, given: tuple[Tensor, Code]) -> None:
-        found = compute_query_weights(cast(Block, block), *given, query=skipped + find_middle_patch(subject.grid))
+    def look(block: torch.nn.Module, given: tuple[Tensor, Sealed]) -> None:
+        x, code = given
+        middle = skipped + find_middle_patch(subject.grid)
+        found = compute_query_weights(cast(Block, block), x, unseal(code), query=middle)
         total.add_(found[..., skipped:].double().sum(0))
 
     return look

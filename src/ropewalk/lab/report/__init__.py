@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ropewalk.lab.record import RunRecord, load_run
+from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.conclusions import write_conclusions
 from ropewalk.lab.report.figures import make_figures
 from ropewalk.lab.report.groups import RunGroup, group_records
@@ -18,6 +18,7 @@ from ropewalk.lab.report.panels import FigureSources
 from ropewalk.lab.report.theme import StyleMap, assign_styles
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_csv
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder, write_atomically
 
 

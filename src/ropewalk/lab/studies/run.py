@@ -6,6 +6,7 @@ another one is working on.
 """
 
 import contextlib
+import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,15 +20,17 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, RunBusyError, translate_value_errors
 from ropewalk.lab.probes import list_probe_names, probe_all_runs
-from ropewalk.lab.record import RunRecord, load_records, load_run, write_records
+from ropewalk.lab.record import RunRecord
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_text_table
+from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import select_metric
 
 LOCATION_FIELDS = ("data", "start", *UNHASHED_FIELDS)
-"""Settings that may differ between machines. Records of earlier versions lack some of them."""
+"""Settings with paths, which may differ between machines. Records of earlier versions lack some of them."""
 FIRST_SEED_PROBES = ("waves",)
 """Probes that are recorded for seed 0 alone: large, and drawn in a figure of one seed."""
 
@@ -46,8 +49,20 @@ class PartRequest:
 
     def list_missing(self, seed: int) -> list[str]:
         """Encodings without a record of this seed."""
-        recorded = {(record.name, record.config.seed) for record in load_part_records(self.path, self.config)}
+        recorded = {(record.name, record.config.seed) for record in load_part_records(self)}
         return [name for name in self.names if (name, seed) not in recorded]
+
+    def matches(self, record: RunRecord) -> bool:
+        """Whether a record is of a finished run of this part: with its encoding, its settings, its data and its origin."""
+        name = record.name
+        if record.score is None or name is None or name not in self.study.encodings:
+            return False
+        run = (self.part, name, record.config.seed, self.overrides)
+        if not have_equal_settings(record.config, wanted := self.study.run_config(*run)):
+            return False
+        if self.study.parts[self.part].after is None:
+            return _get_start_name(record.config) == _get_start_name(wanted)
+        return bool(record.origins) and have_equal_settings(record.origins[0], self.study.origin_config(*run))
 
     def is_complete(self) -> bool:
         """Whether all runs have a record."""
@@ -94,9 +109,11 @@ def _group_by_origin(request: PartRequest, names: list[str], seed: int, runs: Pa
 def _find_origin(request: PartRequest, name: str, seed: int, runs: Path) -> Path:
     """The directory of the finished run from which one is initialized."""
     wanted = request.study.origin_config(request.part, name, seed, request.overrides)
-    for path in sorted(runs.glob(f"{wanted.encoding}-seed{wanted.seed}-*/result.json")):
-        if have_equal_settings(RunFolder.at(path.parent).config, wanted):
-            return path.parent
+    beginning = wanted.name.rpartition("-")[0]  # the hash may be another, since it depends on the path of the data
+    for path in sorted(runs.glob(f"{glob.escape(beginning)}-*/result.json")):
+        with contextlib.suppress(ValueError, DamagedFileError):  # what cannot be read is not the run that is looked for
+            if have_equal_settings(RunFolder.at(path.parent).config, wanted):
+                return path.parent
     part, after = request.part, request.study.parts[request.part].after
     raise CommandError(
         f"{part} is initialized from runs of {after}, but {runs} has no finished run of {name}, seed {wanted.seed}, with "
@@ -134,27 +151,31 @@ def make_study_record(study: Study, part: str, run: RunFolder) -> RunRecord:
     )
 
 
-def have_equal_settings(one: Config, other: Config, *, but: Sequence[str] = ()) -> bool:
-    """Whether two runs have equal settings, wherever their files are."""
-    left_out = {*LOCATION_FIELDS, *but}
-    return all(value == getattr(other, name) for name, value in vars(one).items() if name not in left_out)
+def have_equal_settings(one: Config, other: Config) -> bool:
+    """Whether two runs have equal settings and data of the same name, wherever their files are."""
+    return _get_data_stem(one) == _get_data_stem(other) and all(
+        value == getattr(other, name) for name, value in vars(one).items() if name not in LOCATION_FIELDS
+    )
 
 
-def load_part_records(path: Path, config: Config) -> list[RunRecord]:
-    """Recorded runs of a part that have these settings and a result."""
-    return [
-        record
-        for record in (load_records(path) if path.exists() else [])
-        if record.name is not None
-        and record.score is not None
-        and have_equal_settings(record.config, config, but=("encoding", "options", "seed"))
-    ]
+def _get_data_stem(config: Config) -> str:
+    """The name of the data without its folder and ending: cifar100 may be in a file cifar100.npz, imagenette in a folder."""
+    return Path(config.data).absolute().name.removesuffix(".npz").lower().replace("_", "-")
 
 
-def format_part_table(path: Path, config: Config) -> list[str]:
+def _get_start_name(config: Config) -> str | None:
+    return None if config.start_path is None else config.start_path.name
+
+
+def load_part_records(request: PartRequest) -> list[RunRecord]:
+    """The recorded runs of a part that have its settings and a result."""
+    return [record for record in (load_records(request.path) if request.path.exists() else []) if request.matches(record)]
+
+
+def format_part_table(request: PartRequest) -> list[str]:
     """The table of results of a part, the best encoding first."""
     runs: dict[str, dict[int, RunRecord]] = {}
-    for record in load_part_records(path, config):
+    for record in load_part_records(request):
         runs.setdefault(str(record.name), {})[record.config.seed] = record
-    rows = build_table_rows(runs, select_metric(config.document()))
+    rows = build_table_rows(runs, select_metric(request.config.document()))
     return format_text_table(sort_table_rows(rows))
