@@ -42,6 +42,7 @@ from ropewalk.lab.studies.claims import (
     judge_claims,
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
+from ropewalk.lab.studies.run import select_part_runs
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import TOP1_ACCURACY
 
@@ -329,13 +330,19 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
 
 
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:
-    """How many runs of each part are made, of how many; parts with this prefix are left out."""
-    counts, rows = Counter(record.part for record in records), []
+    """How many runs of each part are finished, of how many; parts with this prefix are left out.
+
+    Records of a part with other settings, data, encodings or seeds than the study's are not counted.
+    """
+    rows = []
     for study, name in ((each, name) for each in studies for name in each.parts):
         if not without or not name.startswith(without):
-            part, epochs = study.parts[name], study.config(name, {}).epochs
-            wanted = len(part.encodings) * len(part.seeds)
-            rows.append([f"`{name}`", part.about, str(epochs), f"{counts[name]} of {wanted}"])
+            part, request = study.parts[name], select_part_runs(study, name, RESULTS / study.name, given={})
+            assert request is not None
+            wanted = {(encoding, seed) for encoding in part.encodings for seed in part.seeds}
+            own = (record for record in records if record.part == name and request.matches(record))
+            found = {(record.name, record.config.seed) for record in own}
+            rows.append([f"`{name}`", part.about, str(request.config.epochs), f"{len(wanted & found)} of {len(wanted)}"])
     return format_table(["part", "description", "epochs", "runs"], rows)
 
 

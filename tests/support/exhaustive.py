@@ -67,12 +67,12 @@ GROUPS = {
     ),
     "kernels": Group(tests=("tests/ops/test_kernels_fused.py",), sources=CODES),
     "training": Group(
-        tests=("tests/lab/test_parallel.py", "tests/lab/test_train.py", "tests/lab/tasks/test_detect.py"),
+        tests=("tests/lab/test_worker_processes.py", "tests/lab/test_train.py", "tests/lab/tasks/test_detect.py"),
         sources=(
             "src/ropewalk/lab/train.py",
             "src/ropewalk/lab/run_store.py",
             "src/ropewalk/lab/metrics_log.py",
-            "src/ropewalk/lab/parallel.py",
+            "src/ropewalk/lab/worker_processes.py",
             "src/ropewalk/lab/data/*.py",
             "src/ropewalk/lab/tasks/*.py",
             "src/ropewalk/lab/vision_heads/*.py",

@@ -67,7 +67,7 @@ def equivariance(
     float64 on the CPU. After each shift `progress` is called with the number of shifts that are done, and of all.
 
     A rotation's `expected` and `place` are exact for any number of positions, in a time that grows as that number. Where
-    comparing all pairs would take too long, `worst` is that of a sample of positions, and a warning says so; so are all
+    comparing all pairs would take too long, `worst` is computed on a sample of positions, with a warning; so are all
     three, beyond 2²⁰ pairs, of an encoding that changes norms, such as xPos.
     """
     instance_of("encoding", encoding, Encoding)

@@ -39,18 +39,18 @@ class Counts(NamedTuple):
 
 
 def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
-    """The planes of an encoding that turns nothing else. Refused, if scores of unit q and k were off by more than the
-    tolerance for each radian that they turn."""
+    """The planes that an encoding rotates. Raises an error if scores of unit q and k would be off by more than the tolerance
+    for each radian of rotation."""
     tolerance = not_negative("tolerance", tolerance)
     a = generators(encoding)
     size = a.abs().max().item()
     if (uneven := (a + a.mT).abs().max().item()) > tolerance * size:
         share = f"{uneven / (2 * size):.3g} of their size"
-        raise ValueError(f"{encoding.name} does not only turn: its generators are not skew-symmetric, by {share}")
+        raise ValueError(f"{encoding.name} does not only rotate: its generators are not skew-symmetric, by {share}")
     found = planes(a)
     if 2 * found.residual > tolerance:
         share = f"by {commutators_of(a).max().item():.3g} of their size"
-        left = f"planes that turn alone leave out {found.residual:.3g} of them, more than {tolerance / 2:.3g}"
+        left = f"rotations of separate planes leave a residual of {found.residual:.3g}, above {tolerance / 2:.3g}"
         raise ValueError(f"the generators of {encoding.name} do not commute, {share}: {left}")
     return found
 

@@ -157,7 +157,7 @@ def compute_attention_patterns(
         None if encoding.axes == 1 else ((rows - 1) / 2, (columns - 1) / 2),
         bool(found),
         ", ".join(f"{name} {n // 2 + 1} of {n}" for name, n in zip(names, size[:-2], strict=False)),
-        ("query's place", "key's place") if encoding.axes == 1 else (names[-2], names[-1]),
+        ("query position", "key position") if encoding.axes == 1 else (names[-2], names[-1]),
     )
 
 
@@ -168,7 +168,7 @@ def describe_attention_patterns(found: list[AttentionPatterns], *, query: str = 
         shown += " (where no channel is turned: what positions add to it)"
     texts, images = (any((drawn.query is None) == text for drawn in found) for text in (True, False))
     where = [f"the query stands {query}, the key everywhere"] * images
-    where += ["each stands at every place of a text"] * texts
+    where += ["each is at every position of a text"] * texts
     return f"{shown[0].upper()}{shown[1:]}; {'; '.join(where)}. Each picture has its own scale."
 
 

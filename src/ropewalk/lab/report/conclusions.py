@@ -29,7 +29,8 @@ def write_conclusions(group: RunGroup, rows: Sequence[TableRow], baseline: str) 
         *_describe_differences(done, baseline),
         *_describe_missing_pairs(done, baseline),
     ]
-    return GroupConclusions(findings, [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows)])
+    caveats = [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows), *_describe_ratio_noise(rows)]
+    return GroupConclusions(findings, caveats)
 
 
 def _describe_best(group: RunGroup, done: Sequence[TableRow]) -> list[str]:
@@ -109,6 +110,19 @@ def _describe_unsteady(done: Sequence[TableRow]) -> list[str]:
         f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
         f"seeds (significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and "
         "those of the others are too wide."
+    ]
+
+
+def _describe_ratio_noise(rows: Sequence[TableRow]) -> list[str]:
+    """How far the inference ratio of models without an encoding, which are timed against themselves, is from 1."""
+    ratios = [ratio for row in rows for ratio in row.inference_ratios if not row.has_encoding]
+    if not ratios:
+        return []
+    low, high, noise = f"{min(ratios):.2f}", f"{max(ratios):.2f}", max(abs(ratio - 1) for ratio in ratios)
+    measured = f"a ratio of {low}" if low == high else f"ratios of {low} to {high}"
+    return [
+        f"Inference without an encoding, timed against itself, has {measured} instead of 1: the ratios of other encodings "
+        f"have an error of about {noise:.2f} too."
     ]
 
 
