@@ -262,7 +262,7 @@ def test_seeds_share_the_rest_of_the_name_and_each_begins_from_its_own(books, wh
 
 def test_settings_of_text_are_refused_for_images():
     for name, value in {"keys": 0.5, "kv_heads": 2}.items():
-        with pytest.raises(ValueError, match=f"{name}.*text.*None, got {value}"):
+        with pytest.raises(ValueError, match=f"{name}.*text.*none, got {value}"):
             replace(Config(), **{name: value})
 
 
