@@ -121,7 +121,7 @@ def test_shares_of_processes_make_the_batch_of_one(books):
         ({"batch": 4096}, r"batch.*4096.*24"),
         ({"length": 2000, "batch": 2}, r"validation.*2000"),
         ({"dropout": 0.1}, r"dropout.*0\.0, got 0\.1"),
-        ({"augment": ("flip",)}, r"augment.*classify.*got \('flip'"),
+        ({"augment": ("flip",)}, r"augment.*classify.*got flip"),
         ({"kv_heads": 3}, r"heads.*width.*kv_heads.*heads, got 24, 2.*3"),
         ({"length": 0}, r"length.*1.*got 0"),
     ],
