@@ -8,7 +8,7 @@ from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.record import RunRecord
-from ropewalk.lab.run_store import write_atomically
+from ropewalk.lab.sealed_files import write_atomically
 
 RECORD_DIGITS = 5
 """Significant digits of results, metrics and probes in JSON lines; settings and encodings are written in full."""

@@ -31,7 +31,8 @@ from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, format_duration
 from ropewalk.lab.results_table import make_rich_table
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json, write_json
 from ropewalk.lab.statistics import compute_t_quantile
 from ropewalk.lab.tasks import classify
 from ropewalk.lab.tasks.classify import open_image_data

@@ -24,7 +24,8 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
 from ropewalk.lab.run_location import parse_location
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json, write_json
 from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
