@@ -37,6 +37,10 @@ _KINDS = {
 }
 
 
+class JsonDepthError(ValueError):
+    """A JSON document that is nested too deeply."""
+
+
 class NotRegularFileError(OSError):
     """A path that is not a regular file, such as a named pipe or a device; reading it could wait or go on for ever."""
 
@@ -82,7 +86,10 @@ def read_file_bytes(path: Path | str) -> bytes:
 
 def read_file_text(path: Path | str, *, errors: str = "strict") -> str:
     """The contents of a regular text file in UTF-8."""
-    return read_file_bytes(path).decode(errors=errors)
+    try:
+        return read_file_bytes(path).decode(errors=errors)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}") from error
 
 
 # Memory
@@ -122,7 +129,7 @@ def parse_json(data: str | bytes, *, parse_constant: Callable[[str], Any] | None
     """Parse a JSON document. Raises ValueError if it is none, or nested too deeply, which is found before it is parsed."""
     depth = measure_json_depth(data.encode(errors="surrogatepass") if isinstance(data, str) else data)
     if depth > MAX_JSON_DEPTH:
-        raise ValueError(f"JSON must be nested at most {MAX_JSON_DEPTH} deep, got {depth:,}")
+        raise JsonDepthError(f"JSON must be nested at most {MAX_JSON_DEPTH} deep, got {depth:,}")
     return json.loads(data, parse_constant=parse_constant)
 
 
@@ -157,12 +164,12 @@ def resolve_inside(folder: Path, name: str, *, root: Path | None = None) -> Path
     for part in parts:
         path = path / part
         if path.is_symlink():
-            return _check_link(folder / name, root or folder)
+            return _check_link(folder / name, root or folder, folder)
     return path
 
 
-def _check_link(path: Path, root: Path) -> Path:
+def _check_link(path: Path, *roots: Path) -> Path:
     real = Path(os.path.realpath(path))
-    if not real.is_relative_to(os.path.realpath(root)):
-        raise ValueError(f"{path} must lie in {root}, but is a link to {real}; copy the file, or link the whole folder")
+    if not any(real.is_relative_to(os.path.realpath(root)) for root in roots):
+        raise ValueError(f"{path} must lie in {roots[0]}, but is a link to {real}; move it there, without a link")
     return path

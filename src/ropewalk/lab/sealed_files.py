@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.file_gate import parse_json, read_file_text
+from ropewalk.lab.file_gate import parse_json, read_file_bytes
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
@@ -91,7 +91,7 @@ def read_json(path: Path, *, run: str | None = None) -> dict[str, Any]:
 def read_sealed(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The object in a JSON file, and the format, run and other facts that were written with it."""
     try:
-        found = parse_json(read_file_text(path))
+        found = parse_json(read_file_bytes(path).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} cannot be read ({error})") from error
     if not isinstance(found, dict):

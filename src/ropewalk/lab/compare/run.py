@@ -30,7 +30,7 @@ from ropewalk.lab.compare.plan import (
 )
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.console import collapse_whitespace
+from ropewalk.lab.console import collapse_whitespace, make_console
 from ropewalk.lab.encoding_spec import EncodingSpec
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError, RunBusyError
 from ropewalk.lab.progress_bars import ProgressLines, make_progress
@@ -67,7 +67,7 @@ def compare_encodings(
         check_comparison(comparison, processes=state.num_processes)
     if state.is_main_process:
         comparison.save()
-    console = (console or Console()) if state.is_main_process else Console(quiet=True)
+    console = (console or make_console()) if state.is_main_process else Console(quiet=True)
     with make_progress(console, runs=len(comparison.members), epochs=base.epochs) as shown:
         try:
             for member in comparison.members:
