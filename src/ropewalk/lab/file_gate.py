@@ -15,8 +15,9 @@ import re
 import stat
 from collections.abc import Callable
 from functools import cache
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def _check_kind(path: Path | str, found: os.stat_result) -> None:
         raise NotRegularFileError(path, _KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
 
 
-def open_regular_file(path: Path | str) -> IO[bytes]:
+def open_regular_file(path: Path | str) -> BufferedReader:
     """Open a regular file to read bytes."""
     check_regular_file(path)
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a named pipe would wait for a writer
@@ -74,7 +75,7 @@ def open_regular_file(path: Path | str) -> IO[bytes]:
     except OSError:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return BufferedReader(FileIO(descriptor))
 
 
 def read_file_bytes(path: Path | str) -> bytes:

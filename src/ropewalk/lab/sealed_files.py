@@ -52,11 +52,10 @@ def write_atomically(path: Path, make: Callable[[Path], object]) -> None:
 
 def make_directory(path: Path) -> None:
     """Make a directory and those above it, on disk."""
-    if path.is_dir():
-        return
-    make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    flush_to_disk(path.parent)
+    new = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(new):
+        flush_to_disk(each.parent)
 
 
 def flush_to_disk(path: Path) -> None:
