@@ -70,7 +70,10 @@ def read_clip(path: str, choose: Callable[[int], Sequence[int]]) -> Tensor:
 def _open_video(av: Any, path: str) -> Any:
     """Open a video in a known format; playlists, which name other files and addresses, are none."""
     check_regular_file(path)
-    return av.open(path, options={"format_whitelist": VIDEO_FORMATS, "protocol_whitelist": "file"})
+    try:
+        return av.open(path, options={"format_whitelist": VIDEO_FORMATS, "protocol_whitelist": "file"})
+    except av.error.ArgumentError as error:
+        raise ValueError(f"it must be a video in one of the formats {VIDEO_FORMATS}") from error
 
 
 def _decode_frames(av: Any, path: str, wanted: Sequence[int]) -> tuple[dict[int, np.ndarray], int]:
