@@ -22,10 +22,11 @@ from ropewalk.lab.compare.plan import Comparison, read_outcome
 from ropewalk.lab.config import Config
 from ropewalk.lab.data.coco import CocoData
 from ropewalk.lab.data.dataset_registry import open_dataset
-from ropewalk.lab.data.image_files import read_label_map, read_rgb_image
+from ropewalk.lab.data.image_files import read_label_map
+from ropewalk.lab.data.image_folder import ImageCrops
 from ropewalk.lab.data.segmentation import find_map_files
 from ropewalk.lab.data.text import TextData
-from ropewalk.lab.data.video_folder import read_clip
+from ropewalk.lab.data.video_folder import VideoClips
 from ropewalk.lab.encoding_weights import load_encoding_weights
 from ropewalk.lab.metrics_log import list_lines, parse_lines
 from ropewalk.lab.record import RunRecord
@@ -86,6 +87,12 @@ def _read_data(path: Path) -> None:
         list(data.batches(split, [torch.arange(min(2, data.counts[split]))]))
 
 
+def _read_sample(samples: ImageCrops) -> None:
+    """A sample, or the error of a message that stands in for it."""
+    if isinstance(found := samples[0, [0]], str):
+        raise ValueError(found)
+
+
 def _read_weights(path: Path) -> None:
     load_encoding_weights(rw.create("learned-ape", head_dim=8, heads=1, size=(2, 2)), str(path))
 
@@ -100,13 +107,13 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "comparison": lambda path: [Comparison.at(path).left(), Comparison.at(path).found()],
     **{f"{name} of a run": _read_in_run(name) for name in RUN_FILES},
     "arrays": _read_data,
-    "image": read_rgb_image,
+    "image": lambda path: _read_sample(ImageCrops([(str(path), 0)], (8, 8))),
     "label map": read_label_map,
     "text": TextData,
     "weights": _read_weights,
     "annotations of COCO": _read_coco,
     "lists of Pascal VOC": _read_voc,
-    "video": lambda path: read_clip(str(path), lambda count: [0, count - 1]),
+    "video": lambda path: _read_sample(VideoClips([(str(path), 0)], (2, 8, 8))),
 }
 
 

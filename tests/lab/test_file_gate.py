@@ -38,7 +38,7 @@ from ropewalk.lab.file_gate import (
     resolve_inside,
 )
 from ropewalk.lab.metrics_log import list_lines
-from ropewalk.lab.record_lines import load_records
+from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.sealed_files import read_json
@@ -353,3 +353,9 @@ def test_weights_that_are_pickles_are_refused(tmp_path):
         load_encoding_weights(encoding, str(tmp_path / "weights.safetensors"))
     save_file(encoding.state_dict(), tmp_path / "weights.safetensors")
     load_encoding_weights(encoding, str(tmp_path / "weights.safetensors"))
+
+
+def test_a_lock_beside_records_that_is_a_pipe_is_refused(tmp_path):
+    make_pipe(tmp_path / ".lock")
+    with pytest.raises(OSError, match=r"\.lock must be a regular file, got a named pipe"):
+        write_records(tmp_path / "some.jsonl", [])

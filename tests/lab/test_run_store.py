@@ -309,8 +309,20 @@ def test_a_run_whose_settings_had_another_name_in_an_earlier_version_is_read(run
     monkeypatch.setattr(Config, "name", "mixed-seed0-0123456789")
     again = RunFolder.at(run.path)
     assert (again.name, again.result(), again.load_checkpoint()[1]["step"]) == (run.name, {"test_accuracy": 0.5}, 1)
+    (problem,) = load_run(run.path).problems
+    assert "has settings whose run is named mixed-seed0-0123456789: " in problem
+    assert "another version of ropewalk named it" in problem
     again.write_document("probes.json", {"cost": []})
     assert again.read_document("probes.json") == {"cost": []}
+
+
+def test_a_run_of_format_1_with_another_name_than_its_settings_is_reported(run):
+    write_json(run.path / "config.json", run.config.document())
+    (run.path / "environment.json").unlink()
+    assert load_run(run.path).problems == ()
+    run.path.rename(run.path.parent / "best")
+    (problem,) = load_run(run.path.parent / "best").problems
+    assert problem.startswith(f"best has settings whose run is named {run.name}: the directory was renamed")
 
 
 def test_old_json_files_have_no_checksum(run):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -76,6 +76,13 @@ def open_regular_file(path: Path | str) -> BufferedReader:
         os.close(descriptor)
         raise
     return BufferedReader(FileIO(descriptor))
+
+
+def open_lock_file(path: Path) -> IO[str]:
+    """Open the file of a lock, which is made if there is none."""
+    if path.exists():
+        check_regular_file(path)
+    return path.open("w")
 
 
 def read_file_bytes(path: Path | str) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.file_gate import parse_json, read_file_bytes
+from ropewalk.lab.file_gate import open_lock_file, parse_json, read_file_bytes
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.sealed_files import write_atomically
 
@@ -29,7 +29,7 @@ def write_records(path: Path, records: Iterable[RunRecord], *, digits: int = REC
     is replaced atomically, under a lock, so that several processes can write to it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / ".lock").open("w") as lock:
+    with open_lock_file(path.parent / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lines = _read_lines(path) if path.exists() else []
         stored = {_identify(record): (record, line) for line, record in zip(lines, _parse_records(path, lines), strict=True)}

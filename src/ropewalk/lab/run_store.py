@@ -62,7 +62,7 @@ from ropewalk.lab.errors import (
     RunBusyError,
     translate_value_errors,
 )
-from ropewalk.lab.file_gate import check_regular_file
+from ropewalk.lab.file_gate import open_lock_file
 from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
 from ropewalk.lab.run_location import parse_location
 from ropewalk.lab.sealed_files import (
@@ -107,10 +107,15 @@ class RunFolder:
         return run
 
     def find_name_problem(self) -> str | None:
-        """Whether the directory was renamed, so that neither resuming nor a comparison finds it. Unknown in format 1."""
-        if self.path.name == self.name or not self._is_sealed:
-            return None
-        return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
+        """Whether the directory has another name than its run, or than its settings give, so that it is not found again."""
+        if self.path.name != self.name and self._is_sealed:
+            return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
+        if self.path.name != self.config.name:
+            return (
+                f"{self.path} has settings whose run is named {self.config.name}: the directory was renamed, config.json "
+                "was edited, or another version of ropewalk named it; the same settings begin another run"
+            )
+        return None
 
     def acquire(self, environment: Mapping[str, Any]) -> None:
         """Create the directory, or take it over, for this process alone. Files of a finished run are left as they are."""
@@ -156,9 +161,7 @@ class RunFolder:
 
     def _try_lock(self) -> bool:
         path = self.path / LOCK_FILE
-        if path.exists():
-            check_regular_file(path)
-        lock = path.open("w")
+        lock = open_lock_file(path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock = lock if _is_same_file(lock, path) else None  # it may have been deleted before it was locked
