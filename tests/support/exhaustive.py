@@ -74,6 +74,8 @@ GROUPS = {
             "src/ropewalk/lab/train.py",
             "src/ropewalk/lab/run_store.py",
             "src/ropewalk/lab/metrics_log.py",
+            "src/ropewalk/lab/sealed_files.py",
+            "src/ropewalk/lab/checkpoint_file.py",
             "src/ropewalk/lab/worker_processes.py",
             "src/ropewalk/lab/data/*.py",
             "src/ropewalk/lab/tasks/*.py",
