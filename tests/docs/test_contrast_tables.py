@@ -176,3 +176,50 @@ def test_shares_of_the_pooled_variance():
     assert contrast_tables.format_variance_share(select_runs(load_results("equivariance"), "main"), "uniform") == "81 %"
     assert contrast_tables.format_text_variance("sincos").startswith("89 %")
     assert "± 0.007" in contrast_tables.format_text_variance("sincos")
+
+
+def read_page(path):
+    """Its text with single spaces."""
+    return " ".join((RESULTS.parent / path).read_text().split())
+
+
+def test_prose_has_the_figures_of_the_tables():
+    """What stands in sentences of the page and of the README, computed again from the records."""
+    main = exclude_names(select_runs(load_results("equivariance"), "main"), "uniform")
+    photographs = select_runs(load_results("equivariance"), "imagenette", "imagenette-again")
+    groups, pair = tuple(ROTATIONS.values()), (("spherical",), ("axial",))
+    contrasts = {"main": (main, *groups), "photographs": (photographs, *groups), "pair": (main, *pair)}
+    contrasts |= {"pair, photographs": (photographs, *pair), "table": (main, ("axial",), ("learned-ape",))}
+    rows = cells(contrast_tables.compare_image_sets(contrasts))
+    test, held = (
+        {title: [float(x) for x in row[head].split(" ± ")] for title, row in rows.items()}
+        for head in contrast_tables.IMAGE_SETS
+    )
+    page, readme = read_page("docs/studies/equivariance.md"), read_page("README.md")
+    (mean, half), (other, wide) = held["main"], held["photographs"]
+    assert f"{mean:.1f} ± {half:.1f} on held-out images, which differ by seed" in page
+    assert f"and {other:.1f} ± {wide:.1f} on held-out images" in page
+    assert f"the equivariant ones are {mean:.1f} ± {half:.1f} points above the others, and on photographs" in readme
+    assert f"on photographs {-other:.1f} ± {wide:.1f} below" in readme
+    said = (
+        f"spherical is {-test['pair'][0]:.2f} points below axial on test images and {-held['pair'][0]:.2f} on held-out ones"
+    )
+    assert f"{said}, on photographs {-test['pair, photographs'][0]:.2f} and {-held['pair, photographs'][0]:.2f}" in readme
+    for records, names in (
+        (main, NAMES),
+        (photographs, ("axial", "mixed", "comrope-ld-8", "spherical", "spherical-symmetric")),
+    ):
+        table = contrast_tables.compare_image_sets(
+            {f"{one} {other}": (records, [one], [other]) for one in names for other in names if one < other}
+        )
+        assert all("held-out" not in row["interval excludes zero"] for row in cells(table).values())
+        assert all(row["interval excludes zero"] != "on both" for row in cells(table).values())
+
+
+def test_rotations_exceed_a_table_by_what_the_readme_reports():
+    lines = read_lines("equivariance/main.jsonl")
+    for key, said in (("test_accuracy", "1.9 to 2.8 points over a learned table"), ("validation_accuracy", "1.8 to 2.2")):
+        levels = average_by_name(lines, lambda line, key=key: 100 * line["result"][key])
+        gains = [levels[name] - levels["learned-ape"] for name in NAMES]
+        assert said.startswith(f"{min(gains):.1f} to {max(gains):.1f}")
+        assert said in read_page("README.md")
