@@ -78,6 +78,27 @@ def test_gradients_where_quaternions_have_no_direction(place, angle, ordered):
     assert torch.autograd.gradgradcheck(lambda p: encoding(p).q(x), p)
 
 
+def test_fewer_frequencies_have_the_same_range_and_mean():
+    every, one, two, three = (made(head_dim=48, frequencies=n, base=10.0).frequency[0] for n in (12, 1, 2, 3))
+    assert torch.equal(every, made(head_dim=48, base=10.0).frequency[0])
+    for some in (one, two, three):
+        assert_close(some.log().mean(), every.log().mean())
+    assert_close(one, every.log().mean().exp().expand(12))
+    assert_close(two, torch.cat([every[:1].expand(6), every[-1:].expand(6)]))
+    assert_close(three[[0, 3, 4, 7, 8, 11]], torch.cat([every[:1], every[:1], one[:2], every[-1:], every[-1:]]))
+
+
+def test_channels_beyond_rotary_dim_stay():
+    encoding, other = made(head_dim=48, rotary_dim=36, heads=1), made(head_dim=36, heads=1)
+    q, p = normal(BATCH, 1, 9, 48, seed=0), normal(9, 2, seed=1)
+    ours = encoding(p).q(q)
+    assert torch.equal(ours[..., 36:], q[..., 36:])
+    assert_close(ours[..., :36], other(p).q(q[..., :36].contiguous()))
+    for wrong in (0, 2, 38, 52):
+        with pytest.raises(ValueError, match="rotary_dim"):
+            made(head_dim=48, rotary_dim=wrong)
+
+
 @pytest.mark.parametrize("head_dim", [14, 48])
 def test_without_an_angle_it_is_axial_in_another_order_of_channels(head_dim):
     count = head_dim // 4

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.arguments import flag, number, positive_number
+from ropewalk.arguments import flag, integer, number, positive_number
 from ropewalk.code import Turn
 from ropewalk.encoding import Encoding, Shape, Traits
 from ropewalk.ops.expm.reference import cosine_and_sine
@@ -34,10 +34,13 @@ class AxialSpherical(Encoding):
     Beware: nobody has published results with it; it is made to ask what equivariance is worth. At 90° a quarter of the
     channels is idle, and along diagonals a block turns by √2 in one plane where axial RoPE turns two planes by 1 each.
 
-    angle    ε in degrees, from 0 to 90.
-    base     Frequencies are ω_j = base^(-j/F) for F = head_dim // 4 blocks, as those of axial RoPE.
-    scale    Stretches all frequencies.
-    ordered  The product exp(p_1 A_1) exp(p_0 A_0), relative along the last axis; at 90° it is spherical RoPE.
+    angle        ε in degrees, from 0 to 90.
+    base         Frequencies are ω_j = base^(-j/F) for F blocks, as those of axial RoPE.
+    frequencies  How many different frequencies there are; F by default. Fewer are spread evenly, in the logarithm, over the
+                 same range, and each serves a run of blocks. A single one is the geometric mean of the range.
+    rotary_dim   Turn only this many leading channels, in F = rotary_dim // 4 blocks; all by default.
+    scale        Stretches all frequencies.
+    ordered      The product exp(p_1 A_1) exp(p_0 A_0), relative along the last axis; at 90° it is spherical RoPE.
     """
 
     name = "axial-spherical"
@@ -52,6 +55,8 @@ class AxialSpherical(Encoding):
         *,
         angle: float = 45.0,
         base: float = 100.0,
+        frequencies: int | None = None,
+        rotary_dim: int | None = None,
         scale: float = 1.0,
         ordered: bool = False,
         **shape: Unpack[Shape],
@@ -62,10 +67,19 @@ class AxialSpherical(Encoding):
         self.ordered = flag("ordered", ordered)
         if self.head_dim < BLOCK:
             raise ValueError(f"axial-spherical needs a block of {BLOCK} channels, got head_dim={self.head_dim}")
+        whole = self.head_dim // BLOCK * BLOCK if rotary_dim is None else rotary_dim
+        self.rotary_dim = integer("rotary_dim", whole, least=BLOCK, most=self.head_dim)
+        if self.rotary_dim % BLOCK:
+            raise ValueError(f"rotary_dim must be a multiple of {BLOCK} channels, got {rotary_dim}")
+        blocks = self.rotary_dim // BLOCK
+        self.frequencies = integer("frequencies", blocks if frequencies is None else frequencies, least=1, most=blocks)
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
-        return {"frequency": self.scale * spectra.geometric(self.head_dim // BLOCK, self.base)[None]}
+        return {
+            "frequency": self.scale
+            * spectra.thinned(spectra.geometric(self.rotary_dim // BLOCK, self.base), self.frequencies)[None]
+        }
 
     @property
     def _tilt(self) -> tuple[float, float]:
@@ -114,7 +128,7 @@ class AxialSpherical(Encoding):
         return Traits(axes=2, relative=relative, rotary=True, ordered=self.ordered, oblique=not commute)
 
     def summary(self) -> str:
-        count, left = divmod(self.head_dim, BLOCK)
+        count, left = self.rotary_dim // BLOCK, self.head_dim - self.rotary_dim
         blocks = f"{super().summary()}, {count} blocks of {BLOCK} at {self.angle:g}°"
         return blocks + (f", {left} channels unturned" if left else "")
 
@@ -122,8 +136,8 @@ class AxialSpherical(Encoding):
     def examples(cls) -> Iterator[Self]:
         yield cls(head_dim=12, heads=2, size=(3, 5))
         yield cls(head_dim=14, heads=4, kv_heads=2, layers=2, angle=90.0, base=3.0, size=(3, 5))
-        yield cls(head_dim=12, heads=2, angle=0.0, scale=0.5)
-        yield cls(head_dim=12, heads=2, angle=30.0, ordered=True, size=(3, 5))
+        yield cls(head_dim=12, heads=2, angle=0.0, scale=0.5, frequencies=2)
+        yield cls(head_dim=12, heads=2, angle=30.0, ordered=True, rotary_dim=8, size=(3, 5))
 
 
 def _exponentiate(i: Tensor, j: Tensor) -> Tensor:
