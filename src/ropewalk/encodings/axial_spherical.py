@@ -67,19 +67,21 @@ class AxialSpherical(Encoding):
         self.ordered = flag("ordered", ordered)
         if self.head_dim < BLOCK:
             raise ValueError(f"axial-spherical needs a block of {BLOCK} channels, got head_dim={self.head_dim}")
-        whole = self.head_dim // BLOCK * BLOCK if rotary_dim is None else rotary_dim
-        self.rotary_dim = integer("rotary_dim", whole, least=BLOCK, most=self.head_dim)
-        if self.rotary_dim % BLOCK:
+        self.rotary_dim = None if rotary_dim is None else integer("rotary_dim", rotary_dim, least=BLOCK, most=self.head_dim)
+        if (self.rotary_dim or 0) % BLOCK:
             raise ValueError(f"rotary_dim must be a multiple of {BLOCK} channels, got {rotary_dim}")
-        blocks = self.rotary_dim // BLOCK
-        self.frequencies = integer("frequencies", blocks if frequencies is None else frequencies, least=1, most=blocks)
+        most = self.blocks
+        self.frequencies = None if frequencies is None else integer("frequencies", frequencies, least=1, most=most)
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
-        return {
-            "frequency": self.scale
-            * spectra.thinned(spectra.geometric(self.rotary_dim // BLOCK, self.base), self.frequencies)[None]
-        }
+        law = spectra.geometric(self.blocks, self.base)
+        return {"frequency": self.scale * spectra.thinned(law, self.frequencies or self.blocks)[None]}
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks turn."""
+        return (self.rotary_dim or self.head_dim) // BLOCK
 
     @property
     def _tilt(self) -> tuple[float, float]:
@@ -128,8 +130,8 @@ class AxialSpherical(Encoding):
         return Traits(axes=2, relative=relative, rotary=True, ordered=self.ordered, oblique=not commute)
 
     def summary(self) -> str:
-        count, left = self.rotary_dim // BLOCK, self.head_dim - self.rotary_dim
-        blocks = f"{super().summary()}, {count} blocks of {BLOCK} at {self.angle:g}°"
+        left = self.head_dim - BLOCK * self.blocks
+        blocks = f"{super().summary()}, {self.blocks} blocks of {BLOCK} at {self.angle:g}°"
         return blocks + (f", {left} channels unturned" if left else "")
 
     @classmethod

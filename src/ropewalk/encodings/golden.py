@@ -57,14 +57,14 @@ class Golden(Waves):
             raise ValueError(f"golden needs a pair of channels, got head_dim={self.head_dim}")
         if round(self.still * (self.head_dim // 2)) >= self.head_dim // 2:
             raise ValueError(f"still must leave one of the {self.head_dim // 2} pairs to turn, got {still}")
-        turning = self._turning
-        self.frequencies = integer("frequencies", turning if frequencies is None else frequencies, least=1, most=turning)
+        most = self._turning
+        self.frequencies = None if frequencies is None else integer("frequencies", frequencies, least=1, most=most)
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
         pairs, turning = self.head_dim // 2, self._turning
         ramp = (self.fastest / self.slowest) ** spectra.linear(turning, 0, 1)
-        frequency = F.pad(spectra.thinned(self.slowest * ramp, self.frequencies), (pairs - turning, 0))
+        frequency = F.pad(spectra.thinned(self.slowest * ramp, self.frequencies or turning), (pairs - turning, 0))
         directions = spectra.golden_directions(self.own_heads * pairs, self.axes).unflatten(0, (self.own_heads, pairs))
         return {"wave": frequency[:, None] * directions}
 
