@@ -27,7 +27,7 @@ from tests.support.patch_everywhere import patch_everywhere
 SMALL = ["head_dim=12", "heads=2"]
 OPTIONS = {"comrope-ap": ["block=3"], "comrope-ld": ["block=4"], "liere": ["block=4"], "mrope": ["size=2,3,4"]}
 TURNING = [name for name, kind in REGISTRY.items() if hasattr(kind, "generators")]
-RELATIVE = [name for name in TURNING if name not in ("liere", "spherical", "spherical-symmetric")]
+RELATIVE = [name for name in TURNING if name not in ("axial-spherical", "liere", "spherical", "spherical-symmetric")]
 PNG, SVG = b"\x89PNG", b"<?xml"
 
 STRANGERS = """

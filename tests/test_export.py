@@ -26,6 +26,7 @@ ONNX = {
 IMAGES = {
     "alibi": {},
     "axial": {},
+    "axial-spherical": {"angle": 30.0},
     "comrope-ap": SMALL,
     "comrope-ld": SMALL,
     "dinov3": {},

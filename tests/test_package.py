@@ -58,8 +58,9 @@ def defined_in(module):
 
 def test_names_that_were_there_stay():
     first = "alibi axial comrope-ap comrope-ld learned-ape liere mixed none rope sincos spherical t5-bias uniform"
+    third = "axial-spherical"
     second = "dinov3 golden mrope spherical-symmetric string-cayley string-circulant swin-bias transformer-xl xpos"
-    assert {*first.split(), *second.split()} <= set(rw.names())
+    assert {*first.split(), *second.split(), third} <= set(rw.names())
 
 
 def test_public_names_are_pinned():
@@ -151,7 +152,7 @@ def test_options_have_one_spelling(name):
         *("base", "block", "interleaved", "learned", "scale", "shared", "std", "width", "rotary_dim", "proportional"),
         *("buckets", "max_distance", "bidirectional", "interpolation", "outside", "class_token"),
         *("fastest", "slowest", "still", "min_period", "max_period", "sections", "gamma", "scale_base"),
-        *("extension", "length"),
+        *("extension", "length", "angle", "ordered", "frequencies"),
     }
 
 

@@ -63,6 +63,26 @@ def test_van_de_geijn_divides_by_the_width(width, groups):
     torch.testing.assert_close(law, double([100 ** (-2 * j / width) for j in range(groups)]), **EXACT)
 
 
+@pytest.mark.parametrize("distinct", [1, 2, 3, 4])
+def test_thinned_keeps_the_range_and_the_mean(distinct):
+    law = spectra.geometric(12, 100.0)
+    found = spectra.thinned(law, distinct)
+    runs = np.split(found.numpy(), distinct)
+    assert all(np.ptp(run) < 1e-15 for run in runs)
+    assert len({round(run[0], 12) for run in runs}) == distinct
+    torch.testing.assert_close(found.log().mean(), law.log().mean(), **EXACT)
+    if distinct > 1:
+        torch.testing.assert_close(found[[0, -1]], law[[0, -1]], **EXACT)
+        assert np.ptp(np.diff([np.log(run[0]) for run in runs])) < 1e-12, "evenly spaced in the logarithm"
+
+
+def test_as_many_frequencies_as_there_are_stay_as_they_are():
+    assert torch.equal(spectra.thinned(spectra.geometric(5, 10.0), 5), spectra.geometric(5, 10.0))
+    for wrong in (0, 6):
+        with pytest.raises(ValueError, match="distinct"):
+            spectra.thinned(spectra.geometric(5, 10.0), wrong)
+
+
 def test_uniform():
     assert spectra.uniform(3).tolist() == [1.0, 1.0, 1.0]
     assert spectra.uniform(2, 0.25).tolist() == [0.25, 0.25]

@@ -35,6 +35,19 @@ def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     return positive_number("base", base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / over)
 
 
+def thinned(frequency: Tensor, distinct: int) -> Tensor:
+    """As many frequencies as in a geometric law (count,), only `distinct` of which differ: evenly spaced in the logarithm
+    over the same range, each for a run of entries. A single one is the geometric mean of the law's."""
+    logs = floating("frequency", frequency).log()
+    count = len(logs)
+    distinct = integer("distinct", distinct, least=1, most=max(count, 1))
+    if distinct == count:
+        return frequency
+    values = torch.linspace(0, 1, distinct, dtype=logs.dtype, device=logs.device) if distinct > 1 else logs.new_tensor([0.5])
+    which = torch.arange(count, device=logs.device) * distinct // count
+    return (logs[0] + values[which] * (logs[-1] - logs[0])).exp()
+
+
 def uniform(count: int, frequency: float = 1.0) -> Tensor:
     """One frequency for all. With positions in [-pi, pi], 1 makes one turn across the image."""
     return torch.full((integer("count", count, least=0),), number("frequency", frequency), dtype=torch.float64, device="cpu")

@@ -10,6 +10,7 @@ import ropewalk as rw
 REFERENCES = {
     "alibi": {"transformers": "test_alibi", "absolute": "test_alibi_with_a_class_token", "chain": "test_rope_and_alibi"},
     "axial": {"timm": "test_axial", "waves": "test_axial"},
+    "axial-spherical": {"degree": "test_blocks"},
     "comrope-ap": {"exponentials": "test_grid"},
     "comrope-ld": {"exponentials": "test_grid"},
     "dinov3": {"timm": "test_dinov3", "transformers": "test_dinov3", "waves": "test_dinov3"},

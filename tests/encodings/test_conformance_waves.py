@@ -344,6 +344,10 @@ def test_mrope(case, interleaved, dtype):
 
 FIXED = {
     "golden": ({"head_dim": 13}, lambda: golden_waves(KV_HEADS, 6, 2, 20.0, 0.2, 0)),
+    "golden, fewer frequencies": (
+        {"head_dim": 13, "fastest": 8.0, "slowest": 2.0, "frequencies": 3},
+        lambda: golden_waves(KV_HEADS, 6, 2, 1.0, 1.0, 0) * torch.tensor([2.0, 2, 4, 4, 8, 8], dtype=torch.float64)[:, None],
+    ),
     "golden, 3 axes": ({"head_dim": 13, "axes": 3}, lambda: golden_waves(KV_HEADS, 6, 3, 20.0, 0.2, 0)),
     "dinov3": ({"head_dim": 13, "base": 16.0, "interleaved": True},
                lambda: along(concatenated([0, 1], [2 * math.pi / p for p in (1.0, 16 ** (1 / 3), 16 ** (2 / 3))]), 2)),

@@ -97,7 +97,7 @@ def test_a_folded_model_trains_on_and_folds_again():
     torch.testing.assert_close(rw.fold_into(model)(images), before, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["liere", "spherical", "spherical-symmetric"])
+@pytest.mark.parametrize("name", ["axial-spherical", "liere", "spherical", "spherical-symmetric"])
 def test_what_does_not_commute_is_refused_and_left_alone(name):
     model, _ = trained(name, {"block": 4} if name == "liere" else {}, steps=1)
     encoding, weights = model.encoding, copy.deepcopy(model.state_dict())

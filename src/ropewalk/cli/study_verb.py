@@ -24,6 +24,7 @@ def run_study(
     set: tuple[str, ...] = (),
     runs: str = "runs",
     out: str | None = None,
+    left: bool = False,
 ) -> int:
     """Run a study, or list all studies with their questions and parts; runs that have a record are not trained again.
 
@@ -31,6 +32,7 @@ def run_study(
         ropewalk study
         ropewalk study volumes --part half --only mixed
         ropewalk study equivariance --together 4
+        ropewalk study equivariance --part main --left
 
     Args:
         name: The study; without it, all are listed.
@@ -41,14 +43,16 @@ def run_study(
         set: Settings that replace those of the study, as for `train`.
         runs: The folder of all runs.
         out: The folder of the records, a file PART.jsonl for each part; out/NAME by default.
+        left: Print which runs have no record, and run nothing; the exit code is 1 if there are any.
     """
     from ropewalk.lab.recipes import parse_replaced_settings
     from ropewalk.lab.run_store import translate_run_errors
     from ropewalk.lab.studies import ALL_STUDIES
-    from ropewalk.lab.studies.run import format_part_table, run_study_part, select_part_runs
+    from ropewalk.lab.studies.run import format_missing_runs, format_part_table, run_study_part, select_part_runs
 
     if name is None:
         given = {"--part": part, "--only": only, "--seed": seed, "--set": set, "--out": out}
+        given["--left"] = left
         if unused := [option for option, value in given.items() if value] + ["--together"] * (together != 1):
             raise CommandError(f"`ropewalk study` lists all studies; to run one, give its name before {', '.join(unused)}")
         return _list_studies()
@@ -68,6 +72,11 @@ def run_study(
     for each, request in selected:
         if request is None and each in part:
             console.print(f"{each}: has none of {', '.join(only)}")
+    if left:
+        with translate_run_errors():
+            lines = [line for _, request in wanted for line in format_missing_runs(request)]
+            console.print(*lines, sep="\n", highlight=False, soft_wrap=True)
+            return int(not all(request.is_complete() for _, request in wanted))
     code = 0
     for each, request in wanted:
         console.print(f"{each}: {study.parts[each].about}")

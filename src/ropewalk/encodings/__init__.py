@@ -3,6 +3,7 @@
 from ropewalk.encoding import Encoding as _Encoding
 from ropewalk.encodings.alibi import ALiBi as ALiBi
 from ropewalk.encodings.axial import Axial as Axial
+from ropewalk.encodings.axial_spherical import AxialSpherical as AxialSpherical
 from ropewalk.encodings.comrope_ap import ComRoPEAP as ComRoPEAP
 from ropewalk.encodings.comrope_ld import ComRoPELD as ComRoPELD
 from ropewalk.encodings.dinov3 import DINOv3 as DINOv3

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.arguments import not_negative, positive_number
+from ropewalk.arguments import integer, not_negative, positive_number
 from ropewalk.encoding import Traits
 from ropewalk.rotary import PairShape, Waves
 
@@ -27,6 +27,9 @@ class Golden(Waves):
     fastest  Radians for one unit of position; 20 by default, 40 rad from side to side of a square image.
     slowest  The same for the slowest turning pair.
     still    The fraction of pairs that do not turn at all.
+    frequencies  How many different frequencies there are; by default each pair that turns has its own. Fewer are spread over
+                 the same range, and each serves a run of pairs, in different directions. With half as many as pairs, the
+                 vectors are as long as those of axial RoPE.
     """
 
     name = "golden"
@@ -37,7 +40,13 @@ class Golden(Waves):
     wave: Tensor
 
     def __init__(
-        self, *, fastest: float = 20.0, slowest: float = 0.2, still: float = 0.0, **shape: Unpack[PairShape]
+        self,
+        *,
+        fastest: float = 20.0,
+        slowest: float = 0.2,
+        still: float = 0.0,
+        frequencies: int | None = None,
+        **shape: Unpack[PairShape],
     ) -> None:
         super().__init__(**shape)
         self.fastest, self.slowest = positive_number("fastest", fastest), positive_number("slowest", slowest)
@@ -48,15 +57,22 @@ class Golden(Waves):
             raise ValueError(f"golden needs a pair of channels, got head_dim={self.head_dim}")
         if round(self.still * (self.head_dim // 2)) >= self.head_dim // 2:
             raise ValueError(f"still must leave one of the {self.head_dim // 2} pairs to turn, got {still}")
+        most = self._turning
+        self.frequencies = None if frequencies is None else integer("frequencies", frequencies, least=1, most=most)
         self.build(learned=False)
 
     def initial(self) -> dict[str, Tensor]:
-        pairs = self.head_dim // 2
-        turning = pairs - round(self.still * pairs)
+        pairs, turning = self.head_dim // 2, self._turning
         ramp = (self.fastest / self.slowest) ** spectra.linear(turning, 0, 1)
-        frequency = F.pad(self.slowest * ramp, (pairs - turning, 0))
+        frequency = F.pad(spectra.thinned(self.slowest * ramp, self.frequencies or turning), (pairs - turning, 0))
         directions = spectra.golden_directions(self.own_heads * pairs, self.axes).unflatten(0, (self.own_heads, pairs))
         return {"wave": frequency[:, None] * directions}
+
+    @property
+    def _turning(self) -> int:
+        """How many pairs turn."""
+        pairs = self.head_dim // 2
+        return pairs - round(self.still * pairs)
 
     def waves(self) -> Tensor:
         return self.wave
@@ -69,4 +85,4 @@ class Golden(Waves):
     def examples(cls) -> Iterator[Self]:
         yield cls(head_dim=12, heads=2, size=(3, 5))
         yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, fastest=8.0, slowest=0.5, still=0.25, size=(3, 5))
-        yield cls(head_dim=13, heads=2, axes=3, interleaved=False)
+        yield cls(head_dim=13, heads=2, axes=3, interleaved=False, frequencies=2)

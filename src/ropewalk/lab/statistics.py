@@ -1,4 +1,4 @@
-"""Confidence intervals for means and differences over a few seeds, and tests of equal means and of equal variances.
+"""Confidence intervals for means and differences over a few seeds, paired tests, and tests of equal means and variances.
 
 With n seeds each of several encodings the variance between seeds is assumed equal and pooled over all encodings:
 s² = Σ (y - ȳ_e)² / Σ (n_e - 1). A mean has the 95 % interval ȳ ± t s / √n, with the degrees of freedom of the denominator.
@@ -145,3 +145,80 @@ COCHRAN_LEVEL = 0.99
 def compute_cochran_limit(count: int, size: int, share: float = COCHRAN_LEVEL) -> float:
     """Compute the critical value of Cochran's C for `count` equal variances of `size` values each."""
     return float(stats.beta.isf((1 - share) / count, (size - 1) / 2, (count - 1) * (size - 1) / 2))
+
+
+class PairedEstimate(NamedTuple):
+    """The mean of differences of single seeds, its standard error (None of a single seed), and the number of seeds.
+
+    Its variance is that of these differences alone, not pooled over other encodings: a paired t test.
+    """
+
+    mean: float
+    error: float | None
+    seeds: int
+
+    def half_width(self, share: float = CONFIDENCE_LEVEL) -> float | None:
+        """Half of the confidence interval; None of a single seed."""
+        return None if self.error is None else compute_t_quantile(self.seeds - 1, share) * self.error
+
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided p value of a mean of zero; None of a single seed."""
+        if self.error is None:
+            return None
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return 2 * float(stats.t.sf(abs(self.mean) / self.error, self.seeds - 1))
+
+
+def estimate_paired_mean(differences: Sequence[float]) -> PairedEstimate | None:
+    """Estimate the mean of differences, one a seed; None without any."""
+    count = len(differences)
+    if not count:
+        return None
+    mean = _compute_mean(differences)
+    squares = math.fsum((each - mean) ** 2 for each in differences)
+    return PairedEstimate(mean, math.sqrt(squares / (count - 1) / count) if count > 1 else None, count)
+
+
+LARGEST_SIGN_FLIPS = 20
+"""Most seeds whose signs are flipped in all ways: a million."""
+
+
+def compute_sign_flip_p(differences: Sequence[float]) -> float:
+    """Compute the exact two-sided p value of a mean of zero, if each difference is as likely as its negative."""
+    if len(differences) > LARGEST_SIGN_FLIPS:
+        raise ValueError(f"signs are flipped in all ways for at most {LARGEST_SIGN_FLIPS} seeds, got {len(differences)}")
+    sums = np.zeros(1)
+    for each in differences:
+        sums = np.concatenate([sums + each, sums - each])
+    found = abs(math.fsum(differences))
+    tolerance = 1e-12 * math.fsum(map(abs, differences))  # sums of the same numbers in another order
+    return float((np.abs(sums) >= found - tolerance).mean())
+
+
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p values of several hypotheses by Holm's method: those up to α are rejected, with an error of α in all."""
+    order, highest = sorted(range(len(p_values)), key=lambda i: p_values[i]), 0.0
+    adjusted = [0.0] * len(p_values)
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted
+
+
+def estimate_crossed_half(values: np.ndarray, share: float = CONFIDENCE_LEVEL) -> float | None:
+    """Half of the confidence interval of the mean of values (seeds images) for other seeds and other images; None of one.
+
+    The variance is that of means over images, plus that of means over seeds, less what both count twice, and no less than
+    the larger one. Student's t has the degrees of freedom of the smaller number.
+    """
+    seeds, images = values.shape
+    if min(seeds, images) < 2:
+        return None
+    rows, columns = values.mean(1), values.mean(0)
+    rest = values - rows[:, None] - columns + values.mean()
+    of_seeds, of_images = float(rows.var(ddof=1)) / seeds, float(columns.var(ddof=1)) / images
+    twice = float(np.square(rest).sum()) / ((seeds - 1) * (images - 1)) / (seeds * images)
+    variance = max(of_seeds + of_images - twice, of_seeds, of_images)
+    return compute_t_quantile(min(seeds, images) - 1, share) * math.sqrt(variance)

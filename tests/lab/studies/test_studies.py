@@ -225,6 +225,7 @@ def test_what_there_is_not_is_refused(tmp_path, capsys, words, told):
         (["compare", "--study=equivariance", "--recipe", "nosuch"], "`ropewalk study NAME`"),
         (["study", "equivarience"], "Did you mean 'equivariance'?"),
         (["study", "--part", "main"], "to run one, give its name before --part"),
+        (["study", "--left"], "to run one, give its name before --left"),
         (["study", "--out", "a", "--together", "2"], "to run one, give its name before --out, --together"),
     ],
 )
@@ -254,6 +255,25 @@ def test_an_encoding_that_a_part_has_not_is_passed_over(tmp_path, capsys):
     out = capsys.readouterr().out
     assert STUDY.parts["half"].about not in out
     assert "half: has none of sincos" in out
+
+
+def test_missing_runs_are_listed_and_not_made(tmp_path, capsys):
+    words = ("--part", "screening", "--only", "none", "axial", "--seed", "0", "1", "--left")
+    assert run(tmp_path, *words) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "screening: 0 of 4 runs are recorded",
+        "  missing: none, seeds 0 1",
+        "  missing: axial, seeds 0 1",
+    ]
+    assert not list(tmp_path.iterdir())
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1") == 0
+    capsys.readouterr()
+    assert run(tmp_path, *words) == 1
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"screening: 1 of 4 runs are recorded, trained in \S+( \S+)?", first)
+    assert rest == ["  missing: none, seed 0", "  missing: axial, seeds 0 1"]
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1", "--left") == 0
+    assert run(tmp_path, "--part", "screening", "--only", "none", "--seed", "1", "--left", "--set", "epochs=2") == 1
 
 
 def test_names_are_found_again():
@@ -386,6 +406,7 @@ def test_the_run_to_begin_with_is_found_by_its_settings(tmp_path, going_on, monk
 
 
 UNFINISHED = {("equivariance", "perturbed"), ("equivariance", "half"), ("equivariance", "fifth")}
+UNFINISHED |= {("degree", part) for part in ALL_STUDIES["degree"].parts}
 FOLDERS = {"equivariance-imagenette": "equivariance"}
 
 

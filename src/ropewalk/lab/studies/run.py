@@ -7,6 +7,7 @@ another one is working on.
 
 import contextlib
 import glob
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_weights import load_run_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, RunBusyError, translate_value_errors
 from ropewalk.lab.probes import list_probe_names, probe_all_runs
+from ropewalk.lab.progress_bars import format_duration
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
@@ -170,6 +172,23 @@ def _get_start_name(config: Config) -> str | None:
 def load_part_records(request: PartRequest) -> list[RunRecord]:
     """The recorded runs of a part that have its settings and a result."""
     return [record for record in (load_records(request.path) if request.path.exists() else []) if request.matches(record)]
+
+
+def format_missing_runs(request: PartRequest) -> list[str]:
+    """How many runs of a part have a record, how long they trained, and which are missing, with their seeds."""
+    every = [(name, seed) for seed in request.seeds for name in request.names]
+    records = {(str(record.name), record.config.seed): record for record in load_part_records(request)}
+    found = [records[key] for key in every if key in records]
+    lines = [f"{request.part}: {len(found)} of {len(every)} runs are recorded"]
+    times = [float(record.result["seconds"]) for record in found if record.result and "seconds" in record.result]
+    if times:
+        total = math.fsum(times)
+        each = f"{format_duration(total / len(times))} each"
+        lines[0] += f", trained in {format_duration(total)}" + (f", {each}" if len(times) > 1 else "")
+    for name in request.names:
+        if seeds := [str(seed) for seed in request.seeds if (name, seed) not in records]:
+            lines.append(f"  missing: {name}, seed{'s' if len(seeds) > 1 else ''} {' '.join(seeds)}")
+    return lines
 
 
 def format_part_table(request: PartRequest) -> list[str]:

@@ -33,13 +33,23 @@ def rotation_of_plane(angle: Tensor) -> Tensor:
 def rotation_of_space(skew: Tensor) -> Tensor:
     w = torch.stack([skew[..., 2, 1], skew[..., 0, 2], skew[..., 1, 0]], dim=-1)
     s = w.square().sum(-1)[..., None, None]
-    small = s < SMALL
-    near, far = torch.where(small, s, 0.0), torch.where(small, 1.0, s).sqrt()
-    sine = torch.where(small, series(near, 1), far.sin() / far)
+    small, near, far = near_and_far(s)
+    cosine, sine = cosine_and_sine(s)
     versine = torch.where(small, series(near, 2), 2 * ((far / 2).sin() / far).square())
-    cosine = torch.where(small, series(near, 0), far.cos())
     one = torch.eye(3, dtype=skew.dtype, device=skew.device)
     return cosine * one + sine * skew + versine * (w.unsqueeze(-1) * w.unsqueeze(-2))
+
+
+def cosine_and_sine(s: Tensor) -> tuple[Tensor, Tensor]:
+    """cos θ and sin θ / θ of s = θ², smooth also at zero."""
+    small, near, far = near_and_far(s)
+    return torch.where(small, series(near, 0), far.cos()), torch.where(small, series(near, 1), far.sin() / far)
+
+
+def near_and_far(s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where s = θ² is small, s there and 0 elsewhere, θ elsewhere and 1 there: neither side has an infinite derivative."""
+    small = s < SMALL
+    return small, torch.where(small, s, 0.0), torch.where(small, 1.0, s).sqrt()
 
 
 def series(s: Tensor, skipped: int) -> Tensor:
