@@ -1,6 +1,6 @@
 # Commands for a fresh clone, each of which makes its own environment:
 #
-#   make demo      a comparison of six encodings, with its report
+#   make demo      a comparison of eight encodings (six, and two baselines), with its report
 #   make docs      the site, in out/site
 #   make check     a minute's feedback while working: lint, and the tests of what most changes touch
 #   make test      what CI runs: lint, the site, and all tests but exhaustive ones

@@ -28,8 +28,8 @@ from torch import nn
 from ropewalk.lab.bench.steps import require_full_compilation
 from ropewalk.lab.bench.timing import (
     TimedWork,
+    get_allocated_cuda_bytes,
     get_bench_device,
-    get_resident_bytes,
     measure_peak_memory,
     time_interleaved_rounds,
 )
@@ -114,7 +114,7 @@ def step_of(model: nn.Module, setting: Setting) -> TimedWork:
 def made(name: str, mode: str, setting: Setting) -> tuple[TimedWork, float | None]:
     """The step of a model, warm, and the gigabytes that it needs at its peak, weights included."""
     torch.manual_seed(0)
-    before = get_resident_bytes()
+    before = get_allocated_cuda_bytes()
     model = MODELS[name](setting).to(get_bench_device()).train()
     for block in model.blocks if mode == "compiled" else ():
         block.compile(fullgraph=True, dynamic=False, backend=setting.backend)

@@ -1,4 +1,4 @@
-"""Turning q and k on a CPU, beside other people's functions, in one run: the suite `cpu` of `ropewalk bench`.
+"""Rotating q and k on a CPU, beside functions of other libraries, in one run: the suite `cpu` of `ropewalk bench`.
 
 python benchmarks/rotate_cpu.py results/rotate-cpu.json
 """

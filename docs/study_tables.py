@@ -31,7 +31,7 @@ from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
 from ropewalk.lab.results_table import TableColumn, format_markdown_table
-from ropewalk.lab.statistics import MeanEstimate, estimate_contrast, estimate_differences, estimate_means
+from ropewalk.lab.statistics import MeanEstimate, SeedResults, estimate_contrast, estimate_differences, estimate_means
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
     ClaimSide,
@@ -42,6 +42,7 @@ from ropewalk.lab.studies.claims import (
     judge_claims,
 )
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
+from ropewalk.lab.studies.run import select_part_runs
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import TOP1_ACCURACY
 
@@ -319,23 +320,34 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
     rows = []
     for title, records in runs.items():
         values = collect_values(records, get_test_accuracy)
-        sides = [[name for name in names if name in values] for names in groups.values()]
-        cells = [", ".join(f"`{name}`" for name in side) for side in sides]
+        one, other = ([name for name in names if name in values] for names in groups.values())
+        cells = [", ".join(f"`{name}`" for name in side) for side in (one, other)]
         if records:
-            weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
-            contrast = estimate_contrast(values, weights) if all(sides) else None
-            rows.append([title, *cells, format_estimate(contrast, sign="+")])
+            rows.append([title, *cells, format_estimate(estimate_group_contrast(values, one, other), sign="+")])
     return format_table(["runs", *groups, "difference"], rows) if rows else NOT_RUN
 
 
+def estimate_group_contrast(values: SeedResults, one: Sequence[str], other: Sequence[str]) -> MeanEstimate | None:
+    """The mean of `one` less that of `other`, all names of a group that have values with equal weight."""
+    sides = [[name for name in names if name in values] for names in (one, other)]
+    weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
+    return estimate_contrast(values, weights) if all(sides) else None
+
+
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:
-    """How many runs of each part are made, of how many; parts with this prefix are left out."""
-    counts, rows = Counter(record.part for record in records), []
+    """How many runs of each part are finished, of how many; parts with this prefix are left out.
+
+    Records of a part with other settings, data, encodings or seeds than the study's are not counted.
+    """
+    rows = []
     for study, name in ((each, name) for each in studies for name in each.parts):
         if not without or not name.startswith(without):
-            part, epochs = study.parts[name], study.config(name, {}).epochs
-            wanted = len(part.encodings) * len(part.seeds)
-            rows.append([f"`{name}`", part.about, str(epochs), f"{counts[name]} of {wanted}"])
+            part, request = study.parts[name], select_part_runs(study, name, RESULTS / study.name, given={})
+            assert request is not None
+            wanted = {(encoding, seed) for encoding in part.encodings for seed in part.seeds}
+            own = (record for record in records if record.part == name and request.matches(record))
+            found = {(record.name, record.config.seed) for record in own}
+            rows.append([f"`{name}`", part.about, str(request.config.epochs), f"{len(wanted & found)} of {len(wanted)}"])
     return format_table(["part", "description", "epochs", "runs"], rows)
 
 

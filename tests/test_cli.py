@@ -108,7 +108,7 @@ def test_help(capsys, words):
     assert "usage: ropewalk" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["list", "--yaml"], ["show"], ["draw"], ["draw", "rope", "--theme", "red"]])
+@pytest.mark.parametrize("words", [[], ["show"], ["draw"], ["draw", "rope", "--theme", "red"]])
 def test_words_that_make_no_command(capsys, words):
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
@@ -343,6 +343,13 @@ def test_options_are_nearly_json(word, value):
         (["draw", "axial", "--figure", "decy"], "Did you mean 'decay'"),
         (["theory", "axail"], "Did you mean 'axial'"),
         (["list", "strangers:Diagonl"], "Did you mean 'Diagonal'"),
+        (["list", "nope"], "encodings of your own, as module:Class"),
+        (["list", "axail"], "Did you mean 'axial'"),
+        (["list", "--yaml"], "Unknown option '--yaml' of list; expected one of --recipes, --settings"),
+        (["list", "--settngs"], "Did you mean '--settings'? See `ropewalk list --help`"),
+        (["train", "mixed", "--bogus", "3"], "See `ropewalk train --help`"),
+        (["train", "--task", "help"], "expected one of classify, detect, masks, segment, text. `ropewalk list --tasks`"),
+        (["compare", "mixed", "--task=clasify"], "Did you mean 'classify'"),
         (["list", "axial", "--recipes"], "--recipes lists no encodings, got axial"),
         (["list", "--recipes", "--settings"], "give --recipes or --settings, not several"),
         (["theory", "axial", "--json", "--out", "a.png"], "--json prints a document and draws nothing, got --out a.png"),

@@ -61,6 +61,16 @@ def test_help_of_a_verb(capsys, verb):
     assert flags | {"--help"} == set(re.findall(r"^\W (?:-h, )?(--[a-z-]+)", shown, re.MULTILINE))
 
 
+def test_optional_names_have_brackets(capsys):
+    assert get_help(capsys, "study").splitlines()[0].endswith(" [NAME]")
+    assert get_help(capsys, "show").splitlines()[0].startswith("usage: ropewalk show [-h] NAME ")
+
+
+def test_descriptions_are_wrapped_by_the_terminal_alone(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "or encodings of your own, as module:Class, for the steps." in get_help(capsys, "bench")
+
+
 def test_every_parameter_is_described(capsys):
     for verb, function in cli.VERBS.items():
         described = re.findall(r"^    (\w+): \S", inspect.getdoc(function), re.MULTILINE)
@@ -73,7 +83,10 @@ def test_help_of_all_verbs(capsys):
     assert all(command in shown for command in EXAMPLES)
 
 
-@pytest.mark.parametrize(("verb", "option"), [("draw", "--figures"), ("evaluate", "--probes"), ("train", "--settings")])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("draw", "--figures"), ("evaluate", "--probes"), ("train", "--settings"), ("train", "--tasks"), ("compare", "--tasks")],
+)
 def test_help_says_where_names_are_listed(capsys, verb, option):
     assert f"`ropewalk list {option}`" in " ".join(get_help(capsys, verb).replace("│", "").split())
 
@@ -132,7 +145,7 @@ def test_quick_examples_are_run(capsys, command):
     assert not err
 
 
-@pytest.mark.parametrize(("option", "registry"), [("--probes", PROBES), ("--figures", FIGURES)])
+@pytest.mark.parametrize(("option", "registry"), [("--tasks", TASK_TYPES), ("--probes", PROBES), ("--figures", FIGURES)])
 def test_probes_and_figures_are_listed_from_their_registries(capsys, option, registry):
     assert cli.main(["list", option]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -156,8 +169,8 @@ def test_recipes_and_settings_are_listed(capsys):
     assert cli.main(["list", "--settings"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^Training$", out, re.MULTILINE)
-    assert re.search(r"^  epochs +\S.*; default 50$", out, re.MULTILINE)
-    assert re.search(r"^  augment +\S.*; default flip,crop$", out, re.MULTILINE)
+    assert re.search(r"^  epochs +\S.* Default: 50$", out, re.MULTILINE)
+    assert re.search(r"^  augment +\S.* Default: flip,crop$", out, re.MULTILINE)
     assert not re.search(r"^  seed ", out, re.MULTILINE)  # --set does not take it
 
 

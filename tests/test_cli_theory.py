@@ -133,10 +133,10 @@ def test_what_is_relative_holds_the_equation_and_what_is_not_does_not(capsys, na
 
 def test_words_of_what_turns_nothing(capsys):
     said = told(capsys, "alibi", "axes=2", *SMALL)
-    assert said["generators"].endswith("it acts on logits")
-    assert said["scores"] == "do not change when all tokens move along rows or columns, by its own claim"
+    assert said["generators"].endswith("and acts on logits")
+    assert said["scores"] == "do not change when all tokens move along rows or columns (claimed by its traits, not computed)"
     said = told(capsys, "learned-ape", *SMALL)
-    assert said["scores"] == "change when all tokens move along rows or columns, by its own claim"
+    assert said["scores"] == "change when all tokens move along rows or columns (claimed by its traits, not computed)"
 
 
 def test_the_commutator_of_spherical_is_that_of_its_frequencies(capsys):
@@ -202,11 +202,11 @@ def test_axes_of_different_lengths_have_patches_of_their_own(capsys):
 
 
 def test_what_places_are_left_out_is_said(capsys, monkeypatch):
-    assert "at 8 × 8 places of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
-    assert "at 8 of 64 places:" in told(capsys, "rope", *SMALL)["both move"]
+    assert "at 8 × 8 positions of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
+    assert "at 8 of 64 positions:" in told(capsys, "rope", *SMALL)["both move"]
     assert "at all 3 × 5 patches:" in told(capsys, "axial", *SMALL, "size=3,5")["both move"]
     patch_everywhere(monkeypatch, theory_facts, "MAX_HELD_NUMBERS", 2**16)
-    assert "at 6 × 6 places of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
+    assert "at 6 × 6 positions of 14 × 14 patches:" in told(capsys, "axial", *SMALL)["both move"]
 
 
 def test_more_work_is_less_places():
@@ -251,15 +251,15 @@ def test_ranges_where_heads_differ(capsys):
         (1, 6, [1] * 6, 0),
     ]
     said = told(capsys, *words)
-    wanted = "1 to 6 different vectors in a head, along 1 direction; each turns 1 to 4 planes; 0 to 4 channels not turned"
+    wanted = "1 to 6 distinct vectors per head, along 1 direction; each rotates 1 to 4 planes; 0 to 4 channels not rotated"
     assert said["waves"] == wanted
-    assert said["span"].endswith("along places: fastest plane 378, slowest 63; 0 to 2 planes of 6 not turned")
+    assert said["span"].endswith("along positions: fastest plane 378, slowest 63; 0 to 2 planes of 6 not rotated")
 
 
 def test_nothing_turns(capsys):
     said = told(capsys, "comrope-ld", *SMALL, "block=4", "std=0")
-    assert said["waves"] == "none: nothing turns"
-    assert "fastest plane 0, slowest 0; 6 planes of 6 not turned" in said["span"]
+    assert said["waves"] == "none: no channel is rotated"
+    assert "fastest plane 0, slowest 0; 6 planes of 6 not rotated" in said["span"]
 
 
 def test_spans_are_frequencies_times_the_extent(capsys):
@@ -276,9 +276,9 @@ def test_frequencies_of_each_axis_where_there_are_no_waves(capsys):
     assert found["waves"] is None
     assert [row["different"] for row in found["span"]] == [[6, 6], [6, 6]]
     assert told(capsys, "liere", *SMALL, "block=4")["waves"] == (
-        "no wave vectors; frequencies: 6 along rows alone, 6 along columns alone"
+        "no wave vectors; distinct frequencies: 6 along rows alone, 6 along columns alone"
     )
-    assert told(capsys, "xpos", *SMALL)["waves"] == "no wave vectors; frequencies: 6 along places alone"
+    assert told(capsys, "xpos", *SMALL)["waves"] == "no wave vectors; distinct frequencies: 6 along positions alone"
 
 
 @pytest.mark.parametrize("name", TURNING)
@@ -289,8 +289,8 @@ def test_parameters_are_those_of_theory(capsys, name):
 
 
 def test_folding_is_yes_with_a_count_or_no_with_a_number(capsys):
-    assert told(capsys, "mixed", *SMALL)["folds"] == "to mixed RoPE: yes, with 24 numbers"
-    assert told(capsys, "string-cayley", *SMALL)["learns"] == "156 numbers"
+    assert told(capsys, "mixed", *SMALL)["folds"] == "to mixed RoPE: yes, with 24 parameters"
+    assert told(capsys, "string-cayley", *SMALL)["learns"] == "156 parameters"
     found = document(capsys, "liere", *SMALL, "block=4")
     largest = found["generators"]["pairs"][0]["largest"]
     assert found["why"].startswith(f"the generators of liere do not commute, by {largest:.3g} of their size: ")
@@ -324,7 +324,7 @@ def test_what_is_worst_is_named(capsys):
     (pair,) = found["generators"]["pairs"]
     assert pair["mean"] == pytest.approx(pair["largest"] / 6)
     said = told(capsys, *words)
-    share = f"{pair['largest']:.3g} at most (head 2 of layer 2), {pair['mean']:.3g} on average"
+    share = f"{pair['largest']:.3g} at most (head 2 of layer 2), mean {pair['mean']:.3g}"
     assert said["generators"].endswith(f"row and column: {share}")
     assert said["both move"].count("(head 2 of layer 2)") == 4
 
@@ -351,7 +351,7 @@ def test_mutants_of_theory_are_seen(capsys, monkeypatch):
         monkeypatch.setattr(theory, name, mutant)
     said = told(capsys, "mixed", *SMALL)
     assert said["generators"].startswith("do not commute")
-    assert "more than differences of positions, by up to 0.125 of |q||k|" in said["equation"]
+    assert "more than relative positions, by up to 0.125 of |q||k|" in said["equation"]
     assert "along rows: fastest plane 7, slowest 7" in said["span"]
 
 
@@ -365,7 +365,7 @@ def test_a_chain_is_what_its_turning_part_is(capsys):
     assert found["relative"] == {"row": False, "column": False}
     for key in ("generators", "rope_equation", "moves", "span", "folds", "why", "waves", "parameters"):
         assert found[key] == alone[key]
-    assert told(capsys, "chain", PARTS, *shape)["of"].startswith("spherical, the part that turns q and k")
+    assert told(capsys, "chain", PARTS, *shape)["of"].startswith("spherical, the part that rotates q and k")
 
 
 def test_trained_numbers_are_used(capsys):

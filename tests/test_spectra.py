@@ -98,10 +98,10 @@ def test_laws_are_double_precision_on_the_cpu_whatever_the_defaults(law):
 
 @pytest.mark.parametrize(
     ("base", "over", "got"),
-    [(0.0, None, "0.0 and 4"), (-2.0, None, "-2.0 and 4"), (math.nan, None, "nan and 4"), (10.0, 0, "10.0 and 0")],
+    [(0.0, None, "base.*0.0"), (-2.0, None, "base.*-2.0"), (math.nan, None, "base.*nan"), (10.0, 0, "over.*0")],
 )
 def test_geometric_refuses(base, over, got):
-    with pytest.raises(ValueError, match=f"base and over must be above zero, got {got}"):
+    with pytest.raises(ValueError, match=got):
         spectra.geometric(4, base, over)
 
 
@@ -361,7 +361,7 @@ def test_no_factor_gives_nothing_a_span(waves, image):
         (torch.ones(3, 1), torch.rand(4, 2), r"\(3, 1\) and \(4, 2\)"),
         (torch.ones(3), torch.rand(4, 2), r"\(3,\) and \(4, 2\)"),
         (torch.ones(3, 2), torch.rand(5, 4, 2), r"\(3, 2\) and \(5, 4, 2\)"),
-        (torch.ones(3, 1), torch.arange(4), r"\(3, 1\) and \(4,\)"),
+        (torch.ones(3, 1), torch.arange(4.0), r"\(3, 1\) and \(4,\)"),
     ],
 )
 @pytest.mark.parametrize("measure", [spectra.span, lambda waves, image: spectra.with_span(waves, image, 1.0)])

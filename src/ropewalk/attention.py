@@ -10,8 +10,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ropewalk import ops
+from ropewalk.arguments import flag, floating, instance_of, number, one_of, same_device, tensor
 from ropewalk.code import Code
 from ropewalk.ops.attend import few
+
+LARGEST_SCALE = 1e9  # more may make scores infinite, and as little may make them 0 in float32
 
 LARGE, HUGE = 1 << 26, 1 << 30
 """Entries of a dense mask that are worth being spared: and where a table learns, whose gradient flex attention adds up entry
@@ -47,12 +50,20 @@ def attend(
 
     A query that may look at nothing gets zeros.
     """
-    code = Code() if code is None else code
-    if kernel not in ("auto", "sdpa", "flex"):
-        raise ValueError(f"kernel must be 'auto', 'sdpa' or 'flex', got {kernel!r}")
-    if q.ndim != 4 or k.ndim != 4 or v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1]:
+    code = Code() if code is None else instance_of("code", code, Code)
+    one_of("kernel", kernel, ("auto", "sdpa", "flex"))
+    flag("causal", causal), flag("turned", turned)
+    scale = None if scale is None else number("scale", scale, least=1 / LARGEST_SCALE, most=LARGEST_SCALE)
+    mask = None if mask is None else tensor("mask", mask)
+    dropout = number("dropout", dropout, least=0, most=1)
+    dtypes = {floating(name, x).dtype for name, x in (("q", q), ("k", k), ("v", v))}
+    same_device(q=q, k=k, v=v, mask=mask)
+    if len(dtypes) > 1:
+        raise ValueError(f"q, k and v must have the same dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
+    fits = q.ndim == k.ndim == 4 and v.shape[:-1] == k.shape[:-1] and (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3])
+    if not fits or not k.shape[1] or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
-        raise ValueError(f"q must be (B, H, N, D), k and v (B, h, M, D) with h dividing H, got {shapes}")
+        raise ValueError(f"q must be (B, H, N, D), k (B, h, M, D) and v (B, h, M, any) with h dividing H, got {shapes}")
     mask = None if mask is None else _checked(mask, (*q.shape[:3], k.shape[2]))
     q, k = (q, k) if turned else code.qk(q, k)
     if kernel == "flex" or (kernel == "auto" and not dropout and _spares(q, k, code, mask)):
@@ -74,7 +85,7 @@ def attend_qkv(x: Tensor, heads: int, code: Code | None = None, **options: Any) 
 
     It takes the options of `attend`. The result is (B, H, N, D).
     """
-    code = Code() if code is None else code
+    code = Code() if code is None else instance_of("code", code, Code)
     return attend(*code.qkv(x, heads), code, turned=True, **options)
 
 

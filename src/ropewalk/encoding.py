@@ -1,11 +1,9 @@
 """The protocol: an encoding is a pure, differentiable map from positions to a code."""
 
 import inspect
-import math
-import operator
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Required, Self, TypedDict
 
@@ -13,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
+from ropewalk.arguments import LARGEST_SIZE, flag, integer, one_of, positive, positives
 from ropewalk.code import Code
-from ropewalk.validation import check_choice, describe_unknown
+from ropewalk.validation import describe_unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +47,10 @@ class Traits:
     reach: float = 1e6
     rounding: float = 1.0
     anchored: bool = False
+
+
+BEYOND = 10.0
+"""How many times its reach positions are refused, where looking at them costs nothing."""
 
 
 class Shape(TypedDict, total=False):
@@ -97,11 +100,11 @@ class Encoding(nn.Module, ABC):
         super().__init__()
         if unknown:
             raise TypeError(describe_unknown("option", unknown, parameters_of(type(self)), of=self.name))
-        self.head_dim = positive("head_dim", head_dim)
-        self.heads = positive("heads", heads)
+        self.head_dim = integer("head_dim", head_dim, least=1, most=LARGEST_SIZE)
+        self.heads = integer("heads", heads, least=1, most=LARGEST_SIZE)
         self.kv_heads = None if kv_heads is None else positive("kv_heads", kv_heads)
-        self.axes = self.default_axes if axes is None else positive("axes", axes)
-        self.layers = None if layers is None else positive("layers", layers)
+        self.axes = self.default_axes if axes is None else integer("axes", axes, least=1, most=LARGEST_SIZE)
+        self.layers = None if layers is None else integer("layers", layers, least=1, most=LARGEST_SIZE)
         self.size = None if size is None else positives("size", size)
         self.variant = one_of("variant", next(iter(self.variants)) if variant is None else variant, self.variants)
         chosen = self.setting("coordinates") if coordinates is None else coordinates
@@ -145,8 +148,12 @@ class Encoding(nn.Module, ABC):
 
         Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
         """
-        k = None if key_positions is None else self._coordinates("key_positions", key_positions)
-        code = self.encode(self._coordinates("positions", positions), k)
+        dtype, device = self._arithmetic()
+        q = self._coordinates("positions", positions, dtype, device)
+        k = None if key_positions is None else self._coordinates("key_positions", key_positions, dtype, q.device)
+        if k is not None and k.dtype != q.dtype:
+            q, k = (each.to(torch.promote_types(q.dtype, k.dtype)) for each in (q, k))
+        code = self.encode(q, k)
         return code.serving(self.heads, self.own_heads)
 
     @property
@@ -173,7 +180,7 @@ class Encoding(nn.Module, ABC):
         """
         if len(sizes) != self.axes:
             raise ValueError(f"this encoding has {self.axes} axes: its grid needs as many sizes, got {sizes}")
-        dtype = self._dtype() if dtype is None else dtype
+        dtype = self._arithmetic()[0] if dtype is None else dtype
         device = next((tensor.device for tensor in self._tensors()), None) if device is None else device
         return places.grid(
             *sizes, coordinates=self.coordinates, reference=self.size, resolution=resolution, dtype=dtype, device=device
@@ -187,6 +194,10 @@ class Encoding(nn.Module, ABC):
         """Create what `initial` names: parameters if learned and not fixed, otherwise buffers that are not saved."""
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for name, value in self.start().items():
+            if not value.to(dtype).isfinite().all():
+                options = {key: getattr(self, key, None) for key in parameters_of(type(self))}
+                shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if isinstance(value, float))
+                raise ValueError(f"{name} of {self.name} is not finite in {dtype}: too large or too small is one of {shown}")
             value = value.to(device=torch.get_default_device(), dtype=dtype)
             if learned and name not in fixed:
                 self.register_parameter(name, nn.Parameter(value))
@@ -250,44 +261,36 @@ class Encoding(nn.Module, ABC):
         """A table that no layer has for itself, with the layer axis that a code of several layers wants."""
         return table if self.layers is None else table.expand(self.layers, *table.shape)
 
-    def _coordinates(self, name: str, positions: Tensor) -> Tensor:
+    def _coordinates(self, name: str, positions: Tensor, dtype: torch.dtype, device: torch.device | None) -> Tensor:
         """Positions as at least float32, ([B] N A), checked."""
         p = places.as_coordinates(name, positions, self.axes)
-        return p.to(torch.promote_types(p.dtype, self._dtype()))
+        if device is not None and p.device != device:
+            raise ValueError(f"{name} must be on one device with {self.name}, got {p.device} and {device}")
+        p = p.to(torch.promote_types(p.dtype, dtype))
+        if p.dtype is torch.float32 and p.numel() and places.readable(positions):
+            self._check_reach(name, p)
+        return p
+
+    def _check_reach(self, name: str, positions: Tensor) -> None:
+        """Refuse positions so far away that float32 arithmetic has lost what the traits claim."""
+        farthest, reach = positions.detach().abs().max().item(), self.traits.reach
+        if farthest > BEYOND * reach > 0:  # what does not look at positions reaches 0
+            words = f"{self.name} is exact in float32 up to {reach:g}, and refuses positions beyond {BEYOND * reach:g}"
+            raise ValueError(f"{words}: got {name} up to {farthest:g}; check their coordinates, or call .double() on it")
 
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters(), *self.buffers()]
 
-    def _dtype(self) -> torch.dtype:
-        """What it computes in. Casts cannot narrow it; sharding, or a state dict that is assigned, can."""
-        dtype = torch.float32
+    def _arithmetic(self) -> tuple[torch.dtype, torch.device | None]:
+        """What it computes in, and where, if it holds anything. Casts cannot narrow it; sharding, or a state dict that is
+        assigned, can."""
+        dtype, device = torch.float32, None
         for tensor in self._tensors():
             if torch.promote_types(tensor.dtype, torch.float32) != tensor.dtype:
                 advice = "keep it in float32: call .float(), and shard or replicate it without mixed precision"
                 raise ValueError(f"{self.name} computes in float32 or better, but holds {tensor.dtype}; {advice}")
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        return dtype
-
-
-def positive(name: str, value: int) -> int:
-    """`value` if it is a positive integer."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return operator.index(value)
-
-
-def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    """`values` as a tuple if they are positive integers."""
-    if not isinstance(values, list | tuple):
-        raise ValueError(f"{name} must be a list or tuple of positive integers, got {values!r}")
-    return tuple(positive(name, value) for value in values)
-
-
-def flag(name: str, value: bool) -> bool:
-    """`value` if it is True or False: "no" and 0.0 are neither."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
-    return value
+            dtype, device = torch.promote_types(dtype, tensor.dtype), tensor.device
+        return dtype, device
 
 
 def shares(shared: bool, learned: bool) -> bool:
@@ -295,25 +298,6 @@ def shares(shared: bool, learned: bool) -> bool:
     if flag("shared", shared) and not learned:
         raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
     return shared
-
-
-def positive_number(name: str, value: float) -> float:
-    """`value` as a float if it is finite and above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
-        raise ValueError(f"{name} must be a number above zero, got {value!r}")
-    return float(value)
-
-
-def not_negative(name: str, value: float) -> float:
-    """`value` as a float if it is finite and not below zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise ValueError(f"{name} must be a number not below zero, got {value!r}")
-    return float(value)
-
-
-def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """`value` if it is among the choices."""
-    return check_choice(name, value, choices)
 
 
 def table_size(encoding: Encoding) -> tuple[int, ...]:

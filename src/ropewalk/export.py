@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
+from ropewalk.arguments import positive, positives
 from ropewalk.code import Basis, Chain, Code, Turn
-from ropewalk.encoding import Encoding, positive, positives
+from ropewalk.encoding import Encoding
 from ropewalk.models import LM, ViT
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor, nn
 
+from ropewalk.arguments import describe, instance_of
 from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
@@ -30,6 +31,8 @@ def find(name: str, *, load: bool = False) -> type[Encoding]:
 
     The module must have been imported already, so that a name read from a file runs no code; `load` imports it.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an encoding must be a string, got {describe(name)}")
     if ":" in name:
         return _find_by_path(name, load)
     plain = name.lower().replace("_", "-")
@@ -49,7 +52,9 @@ def create(name: str, **options: Any) -> Encoding:
 
 def from_config(config: Mapping[str, Any]) -> Encoding:
     """Build an encoding from its `config()`. A class "module:Class" must have been imported before."""
-    options = dict(config)
+    options = dict(instance_of("config", config, Mapping))
+    if not isinstance(options.get("name"), str):
+        raise ValueError(f"config must have a name, as config() of an encoding has, got {describe(config)}")
     return find(options.pop("name"))(**options)
 
 

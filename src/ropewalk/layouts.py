@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import one_of, positive
+from ropewalk.arguments import describe, one_of, positive, tensor
 
 # What holds rows of q and k, and how many heads that makes.
 _FUSED, _BY_HEAD = "(heads + 2 kv_heads)", "3 heads"
@@ -74,6 +74,8 @@ def convert(
     heads, kv_heads   Needed where q, k and v are fused; elsewhere a check of the rows. kv_heads defaults to heads.
     """
     order, counts = _order(one_of("to", to, ("interleaved", "half-split")), head_dim, rotary_dim), _counts(heads, kv_heads)
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise TypeError(f"state must be a state dict, names and tensors, got {describe(state)}")
     found = {name: _parts(match) for name in state if (match := _NAME.fullmatch(name))}
     for name in state:
         if _LATENT.intersection(name.split(".")):
@@ -131,7 +133,7 @@ def _converted(name: str, x: Tensor, module: str, entry: str, order: Tensor, cou
 
 
 def _checked(name: str, x: Tensor, head_dim: int, axis: int = 0) -> Tensor:
-    if x.ndim not in (1, 2) or not x.is_floating_point() or x.dtype.itemsize == 1:
+    if tensor(name, x).ndim not in (1, 2) or not x.is_floating_point() or x.dtype.itemsize == 1:
         wanted = "one or two dimensions, in floating point that is not quantised"
         raise ValueError(f"{name} must have {wanted}, got shape {tuple(x.shape)} and {x.dtype}")
     if not x.shape[axis] or x.shape[axis] % positive("head_dim", head_dim):

@@ -6,12 +6,26 @@ Integers (N,) or (B, N) are places in a sequence; floats (N, axes) or (B, N, axe
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from ropewalk.validation import check_choice, describe_cast
+from ropewalk.arguments import (
+    describe,
+    float_dtype,
+    instance_of,
+    integer,
+    integers,
+    number,
+    one_of,
+    positives,
+    same_device,
+    tensor,
+)
+from ropewalk.validation import describe_cast
+
+LARGEST = 1e6
+"""The most that augmentation moves or stretches: no encoding is exact farther away."""
 
 CONVENTIONS = {
     "index": "patch index from 0 (Heo et al., language models)",
@@ -28,19 +42,20 @@ CONVENTIONS = {
 
 def sequence(n: int, start: int = 0, *, device: torch.device | str | None = None) -> Tensor:
     """Places start, …, start + n - 1, as integers (n,)."""
-    start = _whole("start", start)
-    return torch.arange(start, start + _count("n", n), device=device)
+    start = integer("start", start)
+    return torch.arange(start, start + integer("n", n, least=0), device=device)
 
 
 def packed(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Places of several sequences that lie one after another in a row, each counted from 0: integers (sum(lengths),)."""
-    rows = [torch.arange(_count("lengths", length), device=device) for length in lengths]
+    rows = [torch.arange(length, device=device) for length in integers("lengths", lengths, least=0)]
     return torch.cat([torch.arange(0, device=device), *rows])
 
 
 def segments(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Which sequence each token of `packed(lengths)` belongs to; `s[:, None] == s` is the attention mask."""
-    counts = torch.tensor([_count("lengths", length) for length in lengths], dtype=torch.long, device=device)
+    lengths = integers("lengths", lengths, least=0)
+    counts = torch.tensor(lengths, dtype=torch.long, device=device)
     return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=sum(lengths))
 
 
@@ -49,7 +64,7 @@ def padded(real: Tensor) -> Tensor:
 
     `real` (B, N) is True where a token is one (transformers' `attention_mask`); `visible(places, owner=real)` is the mask.
     """
-    if real.ndim != 2 or real.is_floating_point():
+    if tensor("real", real).ndim != 2 or real.is_floating_point() or real.is_complex():
         raise ValueError(f"real must be boolean or of zeros and ones, (B, N), got {real.dtype} {tuple(real.shape)}")
     return (real.bool().long().cumsum(-1) - 1).clamp(min=0)
 
@@ -73,16 +88,28 @@ def visible(
     """
     keys = places if key_places is None else key_places
     owners = owner if key_places is None and key_owner is None else key_owner
-    if places.is_floating_point() or keys.is_floating_point() or places.ndim not in (1, 2) or keys.ndim not in (1, 2):
-        got = " and ".join(f"{p.dtype} {tuple(p.shape)}" for p in (places, keys))
-        raise ValueError(f"places must be integers, (N,) or (B, N), got {got}")
+    for name, each in (("places", places), ("key_places", keys)):
+        whole = not (tensor(name, each).is_floating_point() or each.is_complex() or each.dtype is torch.bool)
+        if not whole or each.ndim not in (1, 2):
+            raise ValueError(f"{name} must be integers, (N,) or (B, N), got {describe(each)}")
+    if places.ndim == keys.ndim == 2 and len(places) != len(keys) and 1 not in (len(places), len(keys)):
+        raise ValueError(f"places and key_places must have one batch, got {describe(places)} and {describe(keys)}")
     if (owner is None) != (owners is None):
         raise ValueError("owners of queries and of keys go together, got those of one alone")
+    if owner is not None and owners is not None:
+        _check_owner("owner", owner, places)
+        _check_owner("key_owner", owners, keys)
+    same_device(places=places, key_places=keys, owner=owner, key_owner=owners)
     back = places.unsqueeze(-1) - keys.unsqueeze(-2)
-    seen = (back >= 0) if window is None else (back >= 0) & (back < _count("window", window, least=1))
+    seen = (back >= 0) if window is None else (back >= 0) & (back < integer("window", window, least=1))
     if owner is not None and owners is not None:
         seen = seen & (owner.unsqueeze(-1) == owners.unsqueeze(-2))
     return seen if seen.ndim == 2 else seen.unsqueeze(1)
+
+
+def _check_owner(name: str, owner: Tensor, places: Tensor) -> None:
+    if tensor(name, owner).shape not in (places.shape, places.shape[-1:]):
+        raise ValueError(f"{name} must be shaped like its places {tuple(places.shape)}, or (N,), got {describe(owner)}")
 
 
 def mrope(
@@ -102,15 +129,16 @@ def mrope(
     resume  Where the part after an image begins: "largest", one beyond the largest id so far (the Qwen2-VL paper); "side",
             the image's start plus its longer side, whatever its number of frames (transformers from 5.3 on).
     """
-    if resume not in ("largest", "side"):
-        raise ValueError(f"resume must be 'largest' or 'side', got {resume!r}")
+    one_of("resume", resume, ("largest", "side"))
+    instance_of("dtype", dtype, torch.dtype)
+    interval = number("interval", interval, least=0)
     start, rows = 0, [torch.zeros(0, 3, dtype=torch.long, device=device)]
     for part in parts:
-        if isinstance(part, Sequence):
-            ids, last = _volume(part, _at_least("interval", interval, 0), device)
+        if isinstance(part, list | tuple):
+            ids, last = _volume(part, interval, device)
             after = max(last + 1, *part[1:]) if resume == "largest" else max(part[1:])
         else:
-            ids = torch.arange(_count("parts", part), device=device)[:, None].expand(-1, 3)
+            ids = torch.arange(integer("parts", part, least=0), device=device)[:, None].expand(-1, 3)
             after = part
         rows.append(ids + start)
         start += after
@@ -119,7 +147,7 @@ def mrope(
 
 def _volume(sides: Sequence[int], interval: float, device: torch.device | str | None) -> tuple[Tensor, int]:
     """Ids of a volume's tokens from 0 on, and the time of its last frame."""
-    if len(sides) != 3 or any(_count("parts", side) < 1 for side in sides):
+    if len(positives("parts", sides)) != 3:
         raise ValueError(f"a part must be a number of tokens or (frames, rows, columns), got {tuple(sides)}")
     times = (torch.arange(sides[0], device="cpu") * interval).long()
     rows, columns = (torch.arange(side, device=device) for side in sides[1:])
@@ -147,19 +175,15 @@ def grid(
     """
     if not sizes:
         raise ValueError("a grid needs at least one size, got none")
-    check_choice("coordinates", coordinates, CONVENTIONS)
-    if resolution not in ("extrapolate", "rescale"):
-        raise ValueError(f"resolution must be 'extrapolate' or 'rescale', got {resolution!r}")
-    if not dtype.is_floating_point:
-        raise ValueError(f"the dtype of a grid must be floating, got {dtype}")
+    one_of("coordinates", coordinates, CONVENTIONS)
+    one_of("resolution", resolution, ("extrapolate", "rescale"))
+    float_dtype("dtype", dtype)
     for n in sizes:
-        _count("sizes", n)
+        integer("sizes", n, least=0)
     if reference is None:
         reference = [max(n, 1) for n in sizes]
-    elif len(reference) != len(sizes):
+    elif len(positives("reference", reference)) != len(sizes):
         raise ValueError(f"reference must have one number for each of the {len(sizes)} sizes, got {tuple(reference)}")
-    for ref in reference:
-        _count("reference", ref, least=1)
     lines = []
     for axis, n in enumerate(sizes):
         i = torch.arange(n, dtype=_wide(dtype), device=device)
@@ -213,9 +237,12 @@ def perturb(
     "code": the published file's, of half that deviation and clamped, so that the edges of the patch collect what
     would lie beyond.
     """
-    p = _points(positions)
-    sigma = _at_least("sigma", sigma, 0)
-    steps = torch.as_tensor(step, dtype=p.dtype, device=p.device)
+    p = _points(positions, generator)
+    sigma = number("sigma", sigma, least=0, most=LARGEST)
+    one_of("variant", variant, ("paper", "code"))
+    several = step if isinstance(step, list | tuple) else [step]
+    each = [number("step", one, least=0, most=LARGEST) for one in several]
+    steps = torch.tensor(each if several is step else each[0], dtype=p.dtype, device=p.device)
     if steps.shape not in ((), p.shape[-1:]):
         raise ValueError(f"step must be one number or one for each of the {p.shape[-1]} axes, got {step}")
     if variant == "paper":
@@ -223,38 +250,40 @@ def perturb(
         draw = edge * _symmetric(p, p.shape, generator)
         last = 1 - torch.finfo(p.dtype).eps  # the inverse of erf is infinite at 1, where a small sigma has its edge
         move = (torch.special.erfinv(draw.clamp(-last, last)) * (math.sqrt(2) * sigma)).clamp(-0.5, 0.5)
-    elif variant == "code":
-        move = (_normal(p, p.shape, generator) * (0.5 * sigma)).clamp(-0.5, 0.5)
     else:
-        raise ValueError(f"variant must be 'paper' or 'code', got {variant!r}")
+        move = (_normal(p, p.shape, generator) * (0.5 * sigma)).clamp(-0.5, 0.5)
     return (p + move * steps).to(positions.dtype)
 
 
 def offset(positions: Tensor, rho: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate Gaussian of deviation rho (ComRoPE)."""
-    p = _points(positions)
-    return (p + _at_least("rho", rho, 0) * _normal(p, _per_sample(p, p.shape[-1]), generator)).to(positions.dtype)
+    p = _points(positions, generator)
+    return (p + number("rho", rho, least=0, most=LARGEST) * _normal(p, _per_sample(p, p.shape[-1]), generator)).to(
+        positions.dtype
+    )
 
 
 def shift(positions: Tensor, amount: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Move all tokens of a sample by one vector, each coordinate uniform in ±amount (DINOv3)."""
-    p = _points(positions)
-    move = _at_least("amount", amount, 0) * _symmetric(p, _per_sample(p, p.shape[-1]), generator)
+    p = _points(positions, generator)
+    move = number("amount", amount, least=0, most=LARGEST) * _symmetric(p, _per_sample(p, p.shape[-1]), generator)
     return (p + move).to(positions.dtype)
 
 
 def jitter(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Stretch each axis of a sample by a factor of its own, log-uniform in [1/factor, factor] (DINOv3)."""
-    return _stretch(positions, factor, positions.shape[-1], generator)
+    return _stretch(positions, factor, generator, one=False)
 
 
 def rescale(positions: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
     """Stretch all axes of a sample by one factor, log-uniform in [1/factor, factor] (DINOv3)."""
-    return _stretch(positions, factor, 1, generator)
+    return _stretch(positions, factor, generator, one=True)
 
 
 def validate(positions: Tensor) -> Tensor:
     """The positions, or an error if one is not finite. Reads the values: it waits for the device."""
+    if tensor("positions", positions).is_meta:
+        raise ValueError("positions must have values to look at, got a tensor on the meta device")
     if positions.is_floating_point() and not positions.isfinite().all():
         bad = int((~positions.isfinite()).sum())
         raise ValueError(f"positions must be finite, got {bad} that are not, of {positions.numel()}")
@@ -266,7 +295,7 @@ def as_coordinates(name: str, positions: Tensor, axes: int) -> Tensor:
 
     Floats below float32 are refused: bfloat16 has eight bits, so that the positions 256 and 257 are one.
     """
-    shape = tuple(positions.shape)
+    shape = tuple(tensor(name, positions).shape)
     if positions.dtype is torch.bool or positions.is_complex():
         raise ValueError(f"{name} must be floating or integer, got {positions.dtype}")
     if not positions.is_floating_point():
@@ -295,12 +324,14 @@ def readable(tensor: Tensor) -> bool:
     return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def _points(positions: Tensor) -> Tensor:
+def _points(positions: Tensor, generator: torch.Generator | None) -> Tensor:
     """Positions to augment, checked, in at least float32: draws and sums in less would be coarse."""
-    if not positions.is_floating_point() or positions.ndim not in (2, 3):
+    if generator is not None:
+        instance_of("generator", generator, torch.Generator)
+    if not tensor("positions", positions).is_floating_point() or positions.ndim not in (2, 3):
         got = f"{positions.dtype} {tuple(positions.shape)}"
         raise ValueError(f"positions must be floating, (N, axes) or (B, N, axes), got {got}")
-    checked = positions if torch.compiler.is_compiling() else validate(positions)
+    checked = positions if torch.compiler.is_compiling() or positions.is_meta else validate(positions)
     return checked.to(_wide(positions.dtype))
 
 
@@ -308,9 +339,10 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _stretch(positions: Tensor, factor: float, factors: int, generator: torch.Generator | None) -> Tensor:
-    p = _points(positions)
-    logarithm = math.log(_at_least("factor", factor, 1)) * _symmetric(p, _per_sample(p, factors), generator)
+def _stretch(positions: Tensor, factor: float, generator: torch.Generator | None, *, one: bool) -> Tensor:
+    p = _points(positions, generator)
+    factors = _per_sample(p, 1 if one else p.shape[-1])
+    logarithm = math.log(number("factor", factor, least=1, most=LARGEST)) * _symmetric(p, factors, generator)
     return (p * logarithm.exp()).to(positions.dtype)
 
 
@@ -325,22 +357,3 @@ def _normal(like: Tensor, shape: Sequence[int], generator: torch.Generator | Non
 def _symmetric(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Uniform in [-1, 1)."""
     return 2 * torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device) - 1
-
-
-def _at_least(name: str, value: float, least: float) -> float:
-    if not least <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least {least}, got {value}")
-    return value
-
-
-def _whole(name: str, n: int) -> int:
-    kinds: tuple[type, ...] = (Integral, torch.SymInt)
-    if isinstance(n, bool) or not isinstance(n, kinds):
-        raise ValueError(f"{name} must be whole, got {n!r}")
-    return n
-
-
-def _count(name: str, n: int, least: int = 0) -> int:
-    if _whole(name, n) < least:
-        raise ValueError(f"{name} must be at least {least}, got {n}")
-    return n

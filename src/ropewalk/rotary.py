@@ -23,8 +23,9 @@ from torch import Tensor
 
 from ropewalk import extension as extending
 from ropewalk import ops
+from ropewalk.arguments import flag, positive, positive_number, positives
 from ropewalk.code import Basis, Chain, Code, Rotation, Turn
-from ropewalk.encoding import Encoding, Shape, Traits, flag, positive, positive_number, positives
+from ropewalk.encoding import Encoding, Shape, Traits
 
 PIECE = 2**18  # entries of exponentials at a time on a CPU
 

@@ -9,6 +9,20 @@ import math
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import (
+    floating,
+    instance_of,
+    integer,
+    integers,
+    not_negative,
+    number,
+    positive_number,
+    same_device,
+    tensor,
+)
+
+MOST_AXES = 1024
+
 
 def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     """base^(-j / over) for j = 0, …, count - 1: evenly spaced in the logarithm, from 1 down. `over` defaults to count.
@@ -16,24 +30,26 @@ def geometric(count: int, base: float, over: float | None = None) -> Tensor:
     RoPE: count = d/2, base 10,000. Axial RoPE of Heo et al.: count = d/4, base 100.
     van de Geijn et al. write 100^(-2j/D) with fewer than D/2 groups: over = D/2.
     """
-    over = max(count, 1) if over is None else over
-    if not (base > 0 and over > 0):
-        raise ValueError(f"base and over must be above zero, got {base} and {over}")
-    return float(base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / over)
+    count = integer("count", count, least=0)
+    over = max(count, 1) if over is None else positive_number("over", over)
+    return positive_number("base", base) ** (-torch.arange(count, dtype=torch.float64, device="cpu") / over)
 
 
 def uniform(count: int, frequency: float = 1.0) -> Tensor:
     """One frequency for all. With positions in [-pi, pi], 1 makes one turn across the image."""
-    return torch.full((count,), frequency, dtype=torch.float64, device="cpu")
+    return torch.full((integer("count", count, least=0),), number("frequency", frequency), dtype=torch.float64, device="cpu")
 
 
 def linear(count: int, fastest: float = 1.0, slowest: float = 0.0) -> Tensor:
     """Evenly spaced frequencies from the fastest to the slowest, both included."""
-    return torch.linspace(fastest, slowest, count, dtype=torch.float64, device="cpu")
+    first, last = number("fastest", fastest), number("slowest", slowest)
+    return torch.linspace(first, last, integer("count", count, least=0), dtype=torch.float64, device="cpu")
 
 
 def first_quadrant(*shape: int, generator: torch.Generator | None = None) -> Tensor:
     """Frequencies from U(0, 1): wave vectors that all point into the first quadrant (van de Geijn et al.)."""
+    shape = integers("shape", shape, least=0)
+    _check_generator(generator)
     return torch.rand(shape, dtype=torch.float64, device="cpu", generator=generator)
 
 
@@ -45,6 +61,9 @@ def random_frames(
     The count is dealt out over the frame's axes in runs, each a geometric law of its own. With two axes the frame is a
     rotation by an angle from U(0, 2 pi); with more, a rotation drawn uniformly.
     """
+    _check_generator(generator)
+    lead, axes = integers("lead", lead, least=0), integer("axes", axes, least=1, most=MOST_AXES)
+    count, base = integer("count", count, least=0), positive_number("base", base)
     frame = _frames(lead, axes, generator)  # (*lead, axes, axes): row a is the direction of run a
     runs = [len(run) for run in torch.arange(count, device="cpu").tensor_split(axes)]
     waves = [geometric(n, base)[:, None] * frame[..., a : a + 1, :] for a, n in enumerate(runs)]
@@ -59,7 +78,8 @@ def golden_directions(count: int, axes: int) -> Tensor:
     to the sphere by the normal distribution's quantiles. This leaves smaller holes than chance does, but may bring two
     directions close.
     """
-    if axes <= 2:
+    count = integer("count", count, least=0)
+    if integer("axes", axes, least=1, most=MOST_AXES) <= 2:
         turn = torch.arange(count, dtype=torch.float64, device="cpu") * (math.pi * (math.sqrt(5) - 1) / 2)
         return torch.stack([turn.sin(), turn.cos()], -1) if axes == 2 else torch.ones_like(turn).unsqueeze(-1)
     ratio = 2.0
@@ -68,6 +88,11 @@ def golden_directions(count: int, axes: int) -> Tensor:
     step = ratio ** -torch.arange(1, axes + 1, dtype=torch.float64, device="cpu")
     cube = torch.arange(1, count + 1, dtype=torch.float64, device="cpu")[:, None] * step % 1.0
     return torch.nn.functional.normalize(torch.erfinv(2 * cube - 1), dim=-1)
+
+
+def _check_generator(generator: torch.Generator | None) -> None:
+    if generator is not None:
+        instance_of("generator", generator, torch.Generator)
 
 
 def _frames(lead: tuple[int, ...], axes: int, generator: torch.Generator | None) -> Tensor:
@@ -89,7 +114,8 @@ def span(waves: Tensor, positions: Tensor) -> Tensor:
     Of the image it takes the extent along each axis, last minus first token: |(w_1 extent_1, w_2 extent_2, …)|. For
     a wave along an axis that is its turn from one side of the image to the other.
     """
-    if positions.ndim != 2 or positions.shape[-1:] != waves.shape[-1:]:
+    same_device(waves=floating("waves", waves), positions=tensor("positions", positions))
+    if floating("positions", positions).ndim != 2 or not len(positions) or positions.shape[-1:] != waves.shape[-1:]:
         shapes = f"{tuple(waves.shape)} and {tuple(positions.shape)}"
         raise ValueError(f"waves must be (..., axes) and positions (N, axes) with the same axes, got {shapes}")
     extent = positions.amax(-2) - positions.amin(-2)
@@ -98,7 +124,9 @@ def span(waves: Tensor, positions: Tensor) -> Tensor:
 
 def with_span(waves: Tensor, positions: Tensor, radians: float) -> Tensor:
     """The wave vectors, all stretched by one factor such that the fastest turns `radians` across the image."""
-    fastest = span(waves, positions).max()
+    radians = not_negative("radians", radians)
+    spans = span(waves, positions)
+    fastest = spans.max() if spans.numel() else spans.new_zeros(())
     if not fastest > 0:
         raise ValueError("frequencies or an image without extent turn by nothing: no factor gives them a span")
     return waves * (radians / fastest)

@@ -44,12 +44,6 @@ def _find_nearest(name: str, known: list[str]) -> list[str]:
     return difflib.get_close_matches(name, known, n=1) or (starting if len(starting) == 1 else [])
 
 
-def check_floating(name: str, x: Any) -> None:
-    """Raise an error if a tensor is not real and floating: rotated integers would be cut to whole numbers."""
-    if not x.is_floating_point():
-        raise ValueError(f"{name} must be floating, got {x.dtype}: cast it before, for example with .float()")
-
-
 def describe_cast(what: str, dtype: Any) -> str:
     """Format the error for a table of a code, or for positions, that something has cast below float32."""
     causes = (

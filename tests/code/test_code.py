@@ -152,7 +152,7 @@ def test_layers_count_as_a_sequence_does(kind):
     code = kind.build(5)
     assert len(list(code)) == 5
     for layer in (5, -6, 100):
-        with pytest.raises(IndexError, match=f"layer {layer} of a code of 5 layers"):
+        with pytest.raises(IndexError, match=f"5 layers, got {layer}"):
             code[layer]
 
 
@@ -208,8 +208,7 @@ def test_prefixes_add_up(kind):
 
 @pytest.mark.parametrize("lengths", [{"q": -1}, {"k": -2}, {"q": 1, "k": -1}])
 def test_prefixes_are_not_negative(lengths):
-    counts = f"q={lengths.get('q', 0)}, k={lengths.get('k', 0)}"
-    with pytest.raises(ValueError, match=f"a prefix has at least 0 tokens, got {counts}"):
+    with pytest.raises(ValueError, match=r"[qk] must be an integer at least 0, got -"):
         rw.Code(q_prefix=5, k_prefix=5).prefixed(**lengths)
 
 

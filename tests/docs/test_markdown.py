@@ -128,7 +128,7 @@ def test_commands_are_found():
 @pytest.mark.usefixtures("elsewhere")
 def test_the_page_on_runs_knows_every_file():
     text = (ROOT / "docs/pages/lab-runs.md").read_text()
-    made = run("lab-runs", "".join(f"```python\n{block}```\n" for block in blocks(text)[:2]))["run"].path
+    made = run("lab-runs", "".join(f"```python\n{block}```\n" for block in blocks(text)[:3]))["run"].path
     told = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE)))
     there = {path.name for path in made.iterdir()} - {"lock"}
     assert len(there) > 5

@@ -21,6 +21,7 @@ from study_tables import (
     format_estimate,
     format_number,
     level,
+    list_progress,
     load_results,
     means,
     probe_mean,
@@ -137,6 +138,16 @@ def test_progress(records, monkeypatch, equivariance):
     assert state["imagenette"]["runs"] == "0 of 18"
     assert state["fifth"]["epochs"] == "500"
     assert not any(name.startswith("recipe-") for name in state)
+
+
+def test_progress_counts_runs_of_the_study_alone(records):
+    """Once each, with its settings, encodings and seeds."""
+    one, *_ = runs = select_runs(records, "main")
+    shorter = replace(one, config=replace(one.config, epochs=one.config.epochs - 1))
+    elsewhere = replace(one, config=replace(one.config, data="/data/cifar100.npz"))
+    strange = [replace(one, config=replace(one.config, seed=9)), replace(one, name="alibi"), replace(one, result=None)]
+    for found, count in ((runs, 36), ([one, one], 1), ([shorter, *strange], 0), ([elsewhere], 1)):
+        assert f"{count} of 36" in list_progress([STUDY], found), count
 
 
 def test_claims_have_their_verdicts_and_sides(equivariance):
@@ -287,13 +298,13 @@ def test_layers_are_shown_with_what_training_added(equivariance):
 
 def test_runs_made_twice_are_paired(records, monkeypatch):
     twice = [make_classifier("cudnn", "learned-ape", 0, 59.75), make_classifier("cudnn", "none", 1, 61.5)]
-    (rows,) = render_study("equivariance", [*twice, *select_runs(records, "main")], monkeypatch)[0][
-        "Another kernel of attention"
-    ]
+    tables = render_study("equivariance", [*twice, *select_runs(records, "main")], monkeypatch)[0]
+    rows, values = tables["Another kernel of attention"]
     assert [list(row.values()) for row in rows.values()] == [
         ["learned-ape", "0", "59.75", "60.00", "+0.25"],
         ["none", "1", "61.50", "61.10", "-0.40"],
     ]
+    assert values["accuracy on test images, points"]["negative"] == "1 of 2"
 
 
 def test_values_have_the_intervals_that_seeds_give():

@@ -138,8 +138,8 @@ def test_fold_writes_a_model_that_answers_alike(capsys, path):
     assert (status, err) == (0, "")
     words, where = out.splitlines()
     assert where == str(path / "folded.safetensors")
-    assert words.startswith("logits moved by ")
-    assert words.endswith("; none of 64 answers changed")
+    assert words.startswith("logits differ by at most ")
+    assert words.endswith("; 0 of 64 predictions on validation images changed")
     with safe_open(where, framework="pt") as file:
         said = file.metadata()
     assert said["run"] == path.name
@@ -149,7 +149,7 @@ def test_fold_writes_a_model_that_answers_alike(capsys, path):
     model, images = load_image_model(RunFolder.at(path)), torch.randn(7, 1, 8, 8)
     logits = model(images)
     assert (folded(images) - logits).abs().max() < 1e-5
-    told = float(words.split()[3])
+    told = float(words.split()[5])
     assert 0 < told < 1e-5
     folded.load_state_dict({**folded.state_dict(), **{n: v for n, v in model.state_dict().items() if "qkv" in n}})
     assert (folded(images) - logits).abs().max() > 1e-4  # the basis matters in this model
@@ -186,7 +186,7 @@ def test_what_does_not_commute_is_not_folded(capsys, elsewhere):
 
 
 def test_only_runs_that_are_done_are_folded(capsys, path):
-    assert "only a run that is done is folded" in refusal(capsys, "fold", unfinished(path))
+    assert "only a finished run can be folded" in refusal(capsys, "fold", unfinished(path))
 
 
 def test_a_full_disk_leaves_the_folded_file_of_before(capsys, path, monkeypatch):
@@ -225,7 +225,7 @@ def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
         (["train", "mixed:base=-3"], "base must be a number above zero, got -3"),
         (["train", "mixed", "--recipe", "digit"], "Unknown recipe 'digit'; expected one of digits"),
         (["train", "mixed", "--set", "epoch=3"], "Unknown setting 'epoch'; expected one of span"),
-        (["train", "mixed", "--set", "epochs=ten"], "epochs must be int, got 'ten'"),
+        (["train", "mixed", "--set", "epochs=ten"], "epochs must be a whole number, got 'ten'"),
         (["train", "mixed", "--set", "epochs=0"], "epochs must be 1 or more, got 0"),
         (["train", "mixed", "--set", "epochs"], "key=value, got 'epochs'"),
         (["train", "mixed", "--set", "seed=3"], "seed is not a setting: "),
@@ -233,7 +233,7 @@ def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
         (["train", "mixed", "--set", "patch=3"], "got a patch of 3 and images of 8 × 8"),
         (["train", "mixed", "--set", "heads=5"], "heads must divide the width, got 5 heads and a width of 48"),
         (["train", "mixed", "--set", "batch=5000"], "a batch must be no larger than the data, got a batch of 5000"),
-        (["train", "mixed", "--set", "data=cifar100"], "data/cifar-100-python, but is not there"),
+        (["train", "mixed", "--set", "data=cifar100"], "not found in data/cifar-100-python"),
         (["train", "mixed", "--set", "data=cifar100"], "torchvision.datasets.CIFAR100('data', download=True)"),
         (["train", "mixed", "--set", "data=digit"], "Did you mean 'digits'?"),
         (["train", "mixed", "--runs", "file/runs"], "file/runs"),
@@ -242,7 +242,7 @@ def test_settings_replace_those_of_the_recipe(capsys, elsewhere):
         (["compare", "mixed", "--seeds", "0"], "a comparison needs at least one seed, got none"),
         (["compare", "mixed", "mixed"], "encodings must differ, got mixed more than once"),
         (["compare", "mixed", "--probes", "cots"], "Did you mean 'cost'?"),
-        (["compare", "mixed", "--set", "data=mnist"], "MNIST/raw, but is not there"),
+        (["compare", "mixed", "--set", "data=mnist"], "not found in data/MNIST/raw"),
         (
             ["compare", "mixed", "--no-report", "--probes", "cost"],
             "--no-report probes nothing and writes no report: leave out --probes",
@@ -423,9 +423,13 @@ def test_evaluate_probes_and_says_where(capsys, path):
     where, *lines = out.splitlines()
     assert (status, err, where) == (0, "", f"{path}/probes.json")
     rows = read_json(path / "probes.json")
-    assert [line.split()[0] for line in lines] == ["reached"] * len(rows["reached"]) + ["cost"] * len(rows["cost"])
-    assert f"images_per_second {rows['cost'][0]['images_per_second']:.4g}" in lines[-1]
-    assert f"accuracy {rows['reached'][0]['accuracy']:.4g}" in lines[0]
+    tables = {table[0]: table[1:] for table in (part.splitlines() for part in "\n".join(lines).strip().split("\n\n"))}
+    assert list(tables) == ["reached", "cost"]
+    for probe, (titles, *cells) in tables.items():
+        assert titles.split() == list(rows[probe][0])
+        assert len(cells) == len(rows[probe])
+    assert f"{rows['cost'][0]['images_per_second']:.4g}" in tables["cost"][1].split()
+    assert f"{rows['reached'][0]['accuracy']:.4g}" in tables["reached"][1].split()
     assert list(rows) == ["reached", "cost", "refused"]
     status, out, _ = run(capsys, "evaluate", "runs", "--probes", "frequencies", "--json")
     assert status == 0
@@ -440,7 +444,7 @@ def test_evaluate_goes_on_when_one_run_cannot_be_probed(capsys, path):
     status, out, err = run(capsys, "evaluate", "runs", "--probes", "reached")
     first, where, *rows = out.splitlines()
     assert (status, err, where) == (1, "", f"{path}/probes.json")
-    assert all(row.split()[0] == "reached" for row in rows)
+    assert rows[:2] == ["", "reached"]
     assert first.startswith("another could not be probed: only a finished run is probed")
     assert "only a finished run is probed" in refusal(capsys, "evaluate", other)
 
@@ -512,6 +516,7 @@ def test_compare_ends_with_a_table_and_a_report(capsys, path, monkeypatch):
     assert first.startswith("1 of 2  none, seed 0: test accuracy ")
     assert second.startswith(f"2 of 2  {NAME}, seed 0: done before, test accuracy ")
     (row,) = [line.split() for line in lines if line.startswith(f"  {NAME}")]
+    assert [line.split()[0] for line in lines if line.startswith(("  none", f"  {NAME}"))] == ["none", NAME]
     rate = read_json(path / "probes.json")["cost"][0]["images_per_second"]
     assert row[-1] == f"{rate:,.0f}"
     assert page == Path("page/report.html").resolve().as_uri()

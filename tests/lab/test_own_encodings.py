@@ -64,7 +64,7 @@ def train(capsys, name=OWN):
 
 
 def test_it_is_listed_beside_the_others(capsys):
-    rows = json.loads(run(capsys, "list", OWN, "axial", "--json"))
+    rows = json.loads(run(capsys, "list", OWN, OWN, "--json"))
     assert [row["name"] for row in rows] == [*rw.names(), OWN]
     assert rows[-1]["class"] == "Diagonal"
     assert run(capsys, "list", OWN).splitlines()[-1].startswith(OWN)

@@ -36,7 +36,7 @@ def test_grids_go_by_axis():
 def test_patches_are_positive(patch):
     with pytest.raises(ValueError, match=r"patch.*1"):
         Config(patch=patch)
-    with pytest.raises(ValueError, match="patch must be int"):
+    with pytest.raises(ValueError, match="patch must be a whole number or whole numbers separated by commas"):
         Config(patch=2.5)
 
 

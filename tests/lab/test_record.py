@@ -134,7 +134,7 @@ def test_what_was_never_recorded_is_null(tmp_path):
     for config in (document["config"], *document["origins"]):
         assert [name for name in nulls if config[name] is not None] == []
     path.write_text(json.dumps(document | {"config": document["config"] | {"data": None}}))
-    with pytest.raises(DamagedFileError, match="data must be str, got None"):
+    with pytest.raises(DamagedFileError, match="data must be a string, got none"):
         load_records(path)
 
 
@@ -258,7 +258,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_the_rest_is_loaded(tmp_path
         ({"config": 5}, "it must have config, an object, got 5"),
         ({"config": {"encoding": "sphericle"}}, "sphericle"),
         ({"config": CONFIG.document() | {"colour": "red"}}, "Unknown setting 'colour'"),
-        ({"config": CONFIG.document() | {"seed": "0"}}, "seed must be int, got '0'"),
+        ({"config": CONFIG.document() | {"seed": "0"}}, "seed must be a whole number, got '0'"),
         ({"config": CONFIG.document() | {"epochs": 3}}, "run must be the name of its config, 'axial-seed0-"),
         ({"origins": [CONFIG.document()] * 17}, "it must have origins, a list of at most 16 objects"),
         ({"origins": [{"colour": "red"}]}, "Unknown setting 'colour'"),

@@ -501,7 +501,7 @@ def test_what_is_not_a_run_directory_is_refused(tmp_path):
         ({"encoding": "sphericle"}, "Did you mean 'spherical'"),
         ({"epochs": 0}, r"epochs.*1.*got 0"),
         ({"epochs": "3"}, r"epochs.*got '3'"),
-        ({"epochs": True}, r"epochs.*got True"),
+        ({"epochs": True}, r"epochs.*got true"),
         ({"optimiser": "sgd"}, r"optimiser.*got 'sgd'"),
         ({"validation": 1.0}, r"validation.*0.*1, got 1.0"),
         ({"fraction": 0.0}, r"fraction.*0.*1, got 0.0"),

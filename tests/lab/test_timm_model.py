@@ -126,12 +126,12 @@ def test_cost_is_measured_beside_the_same_model(trained):
     ("settings", "words"),
     [
         ({"registers": 4}, f"{VIT} has registers of its own, if any: registers must be 0, got 4"),
-        ({"model": "timm:vit_smal"}, r"timm.*'vit_smal'"),
-        ({"model": "vit_small_patch16_224"}, r"model.*ViT"),
-        (
-            {"model": "timm:resnet18"},
-            r"timm:resnet18.*size.*'img_size'",
-        ),
+        ({"model": "timm:vit_smal"}, "'vit_smal'. Did you mean 'timm:vit_small_"),
+        ({"model": "timm:zzz"}, "'zzz'; expected .*timm:vit_tiny_patch16_224"),
+        ({"model": "timm:vit_small_patch16_22"}, r"Did you mean 'timm:vit_small_patch16_224'"),
+        ({"model": "vit_small_patch16_224"}, r"Did you mean 'timm:vit_small_patch16_224'\?"),
+        ({"model": "vit"}, r"model must be none.*timm:vit_tiny_patch16_224"),
+        ({"model": "timm:resnet18"}, r"timm:resnet18 is no vision transformer.*timm:vit_tiny_patch16_224"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before(settings, words, tmp_path):

@@ -12,7 +12,9 @@ import functools
 import importlib.util
 import inspect
 import io
+import itertools
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -30,7 +32,8 @@ from ropewalk.cli.run_verbs import (
 from ropewalk.cli.study_verb import run_study
 from ropewalk.lab.console import collapse_whitespace, escape_control_characters, escape_warnings
 from ropewalk.lab.errors import CommandError
-from ropewalk.validation import check_choice
+from ropewalk.lab.task_types import TASK_TYPES
+from ropewalk.validation import check_choice, describe_unknown
 
 Verb = Callable[..., int]
 
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         escape_warnings()
-        _check_verb(arguments)
+        _check_words(arguments)
         verbs = {name: _annotate_verb(verb) for name, verb in VERBS.items()}
         return tyro.extras.subcommand_cli_from_dict(verbs, prog="ropewalk", description=about, args=arguments, config=style)
     except CommandError as refusal:
@@ -90,12 +93,33 @@ def _print_refusal(words: object, code: int) -> int:
     return code
 
 
-def _check_verb(arguments: Sequence[str]) -> None:
-    """Refuse an unknown verb, and the option by which `compare` used to run studies."""
-    if arguments and not arguments[0].startswith("-"):
-        check_choice("verb", arguments[0], VERBS, error=CommandError)
-    if arguments[:1] == ["compare"] and any(word.partition("=")[0] == "--study" for word in arguments):
+def _check_words(arguments: Sequence[str]) -> None:
+    """Refuse an unknown verb, unknown options and an unknown task.
+
+    tyro would refuse unknown options too, but with the help of all verbs, and would ask for a missing NAME first.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        return
+    verb = check_choice("verb", arguments[0], VERBS, error=CommandError)
+    given = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    if verb == "compare" and "--study" in given:
         raise CommandError("compare has no --study: a study is run by `ropewalk study NAME`, and listed by `ropewalk study`")
+    options = [*_list_options(VERBS[verb]), "--help"]
+    if unknown := [name for name in given if name.replace("_", "-") not in options]:
+        message = describe_unknown("option", unknown, options, of=verb)
+        raise CommandError(f"{message}{'' if message.endswith('?') else '.'} See `ropewalk {verb} --help`")
+    for word, following in itertools.pairwise([*arguments, ""]):
+        name, equals, value = word.partition("=")
+        task = value if equals else following
+        if name == "--task" and task and task not in TASK_TYPES:
+            message = describe_unknown("task", [task], TASK_TYPES)
+            raise CommandError(f"{message}{'' if message.endswith('?') else '.'} `ropewalk list --tasks` describes them")
+
+
+def _list_options(verb: Verb) -> list[str]:
+    """The options of a verb, as they are written on the command line."""
+    parameters = inspect.signature(verb).parameters.values()
+    return [f"--{each.name.rstrip('_').replace('_', '-')}" for each in parameters if each.kind is each.KEYWORD_ONLY]
 
 
 def _annotate_verb(verb: Verb) -> Verb:
@@ -106,28 +130,35 @@ def _annotate_verb(verb: Verb) -> Verb:
     def call(*values: Any, **options: Any) -> int:
         return verb(*values, **options)
 
+    signature = inspect.signature(verb)
+
     def annotate(name: str, hint: Any) -> Any:
-        metavar = _name_values(name, hint)
+        metavar = _name_values(signature.parameters[name], hint)
         return Annotated[
             hint,
             tyro.conf.arg(name=name.rstrip("_"), metavar=metavar, help_behavior_hint=_describe_default),
         ]
 
     hints = {name: annotate(name, hint) for name, hint in typing.get_type_hints(verb).items() if name != "return"}
-    signature = inspect.signature(verb)
     parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()]
     del call.__wrapped__  # tyro would read the signature of what it finds there
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {**hints, "return": int}
+    # tyro keeps line breaks within the description of an option.
+    call.__doc__ = re.sub(r"\n {8,}(?=\S)", " ", inspect.getdoc(verb) or "")
     return call
 
 
-def _name_values(name: str, hint: Any) -> str | None:
-    """What the help calls the values of an option; None for flags and choices, which tyro describes."""
+def _name_values(parameter: inspect.Parameter, hint: Any) -> str | None:
+    """What the help calls the values of a parameter; None for flags and choices, which tyro describes."""
+    name = parameter.name
     if hint is bool or Literal in (typing.get_origin(each) for each in (hint, *typing.get_args(hint))):
         return None
     own = VALUE_NAMES.get(name, {int: "N"}.get(hint, name.rstrip("_").upper()))
-    return f"[{own} ...]" if typing.get_origin(hint) is tuple else own
+    if typing.get_origin(hint) is tuple:
+        return f"[{own} ...]"
+    optional = parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is not parameter.empty
+    return f"[{own}]" if optional else own
 
 
 def _describe_default(value: str) -> str:

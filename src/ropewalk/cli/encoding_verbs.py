@@ -25,11 +25,12 @@ def list_encodings(
     *,
     recipes: bool = False,
     settings: bool = False,
+    tasks: bool = False,
     probes: bool = False,
     figures: bool = False,
     json: bool = False,
 ) -> int:
-    """List all encodings in a table; or the recipes, settings or probes of runs, or the figures of encodings.
+    """List all encodings in a table; or the recipes, settings, tasks or probes of runs, or the figures of encodings.
 
     For example:
         ropewalk list
@@ -41,17 +42,24 @@ def list_encodings(
         classes: Encodings of your own, as module:Class, which are added to the table.
         recipes: List the recipes of `train` and `compare` instead.
         settings: List the settings that `--set` takes instead.
+        tasks: List the tasks that `--task` takes instead.
         probes: List the probes of `evaluate` and `compare`, with the tasks that they support, instead.
         figures: List the figures of `draw` instead.
         json: Print one JSON document and nothing else.
     """
-    others = {"recipes": recipes, "settings": settings, "probes": probes, "figures": figures}
+    others = {"recipes": recipes, "settings": settings, "tasks": tasks, "probes": probes, "figures": figures}
     if chosen := [name for name, given in others.items() if given]:
         return _list_others(chosen, classes, json=json)
     from ropewalk import factory
     from ropewalk.lab.encoding_spec import find_encoding_class
     from ropewalk.lab.inspect.encoding_facts import format_encoding_table, summarize_encoding
 
+    for name in classes:
+        if find_encoding_class(name) and ":" not in name:
+            raise CommandError(
+                f"list takes encodings of your own, as module:Class, got the built-in {name!r}: "
+                f"`ropewalk list` lists all built-in ones, `ropewalk show {name}` describes this one"
+            )
     found = [(name, find_encoding_class(name)) for name in dict.fromkeys([*factory.names(), *classes])]
     rows = [summarize_encoding(kind) | {"name": factory.canonical_name(name)} for name, kind in found]
     rows = list({row["name"]: row for row in rows}.values())
@@ -64,14 +72,20 @@ def list_encodings(
 
 
 def _list_others(chosen: Sequence[str], classes: Sequence[str], *, json: bool) -> int:
-    """Print the recipes, the settings, the probes or the figures."""
+    """Print the recipes, the settings, the tasks, the probes or the figures."""
     if len(chosen) > 1:
         raise CommandError(f"list prints one table: give {' or '.join(f'--{name}' for name in chosen)}, not several")
     if classes:
         raise CommandError(f"--{chosen[0]} lists no encodings, got {', '.join(classes)}")
     if chosen == ["settings"]:
         return _list_settings(json=json)
-    found = {"recipes": _describe_recipes, "probes": _describe_probes, "figures": _describe_figures}[chosen[0]]()
+    describe = {
+        "recipes": _describe_recipes,
+        "tasks": _describe_tasks,
+        "probes": _describe_probes,
+        "figures": _describe_figures,
+    }
+    found = describe[chosen[0]]()
     if json:
         return print_json(found)
     wide = max(map(len, found))
@@ -83,6 +97,12 @@ def _describe_recipes() -> dict[str, str]:
     from ropewalk.lab.recipes import describe_recipes
 
     return describe_recipes()
+
+
+def _describe_tasks() -> dict[str, str]:
+    from ropewalk.lab.task_types import TASK_TYPES
+
+    return {name: f"{task.summary} Evaluated by {task.metric.name}." for name, task in TASK_TYPES.items()}
 
 
 def _describe_probes() -> dict[str, str]:
@@ -103,7 +123,7 @@ def _describe_figures() -> dict[str, str]:
 
 
 def _list_settings(*, json: bool) -> int:
-    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings
+    from ropewalk.lab.config import PER_RUN_FIELDS, describe_settings, format_setting_value
 
     described = [each for each in describe_settings() if each.name not in PER_RUN_FIELDS]
     described.sort(key=lambda each: each.group)
@@ -113,15 +133,10 @@ def _list_settings(*, json: bool) -> int:
     for group, members in itertools.groupby(described, key=lambda each: each.group):
         console.print(group)
         for each in members:
-            console.print(f"  {each.name:<{wide}}  {each.help} {each.type}; default {_format_setting(each.default)}")
+            console.print(
+                f"  {each.name:<{wide}}  {each.help} Type: {each.type}. Default: {format_setting_value(each.default)}"
+            )
     return 0
-
-
-def _format_setting(value: Any) -> str:
-    """A default as `--set` would spell it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "none"
-    return "none" if value is None or value == {} else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def show_encoding(name: str, options: tuple[str, ...] = (), /, *, draw: str | None = None, json: bool = False) -> int:

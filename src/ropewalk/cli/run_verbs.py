@@ -5,7 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.lab.console import is_main_process, make_console, print_file_link, print_json, print_line, require_matplotlib
+from ropewalk.lab.console import (
+    align_columns,
+    is_main_process,
+    make_console,
+    print_file_link,
+    print_json,
+    print_line,
+    require_matplotlib,
+)
 from ropewalk.lab.errors import CommandError
 from ropewalk.validation import describe_unknown
 
@@ -66,7 +74,7 @@ def train_encoding(
         name: An encoding from `ropewalk list` or module:Class, with options after a colon: liere:block=4,scale=0.5.
         recipe: Settings by name; `ropewalk list --recipes` lists them.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
+        task: What the model predicts: a task of `ropewalk list --tasks`; the recipe's own by default.
         from_: The folder of a finished run; weights that both models have are initialized from it.
         set: Settings that replace those of the recipe: epochs=10 augment=flip,crop. `ropewalk list --settings` lists them.
         seed: The seed of everything that is random.
@@ -136,15 +144,19 @@ def evaluate_runs(path: str, /, *, probes: tuple[str, ...] = (), import_: tuple[
     for run, found in probed.found.items():
         console.print(str(Path(run) / "probes.json"))
         for name in [*chosen, "refused"]:
-            for line in _format_probe_rows(name, found.get(name, [])):
+            for line in _format_probe_table(name, found.get(name, [])):
                 console.print(line)
     return 1 if probed.errors else 0
 
 
-def _format_probe_rows(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each row of a probe: the name of the probe, and its values by name."""
-    for row in rows:
-        yield f"  {probe:<12} " + ", ".join(f"{name} {_format_value(value)}" for name, value in row.items())
+def _format_probe_table(probe: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The name of a probe and the table of its rows; nothing without rows."""
+    titles = list(dict.fromkeys(name for row in rows for name in row))
+    if not titles:
+        return
+    yield f"\n{probe}"
+    cells = [[_format_value(row[name]) if name in row else "" for name in titles] for row in rows]
+    yield from (f"  {line}" for line in align_columns([titles, *cells]))
 
 
 def _format_value(value: Any) -> str:
@@ -153,7 +165,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list) and (len(value) > LONGEST_LIST or any(isinstance(each, list | dict) for each in value)):
         return f"({len(value)} values)"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_format_value, value)) + "]"
+        return ", ".join(map(_format_value, value))
     return f"({len(value)} values)" if isinstance(value, dict) else "none" if value is None else str(value)
 
 
@@ -183,7 +195,7 @@ def compare_runs(
         encodings: Encodings as for `train`: axial liere:block=4 module:Class.
         recipe: Settings by name, as for `train`.
         model: A vision transformer of timm, as timm:vit_small_patch16_224; the recipe's own by default.
-        task: What is trained, a task that `ropewalk list --settings` names; the recipe's own by default.
+        task: What the model predicts: a task of `ropewalk list --tasks`; the recipe's own by default.
         set: Settings that replace those of the recipe, as for `train`.
         seeds: The number of seeds: each encoding is trained with seeds 0, 1, ….
         baseline: The encoding with which the others are compared; it is trained too.
@@ -198,6 +210,7 @@ def compare_runs(
     from ropewalk.lab.probes import choose_probes, probe_all_runs
     from ropewalk.lab.recipes import parse_settings
     from ropewalk.lab.record_search import find_records
+    from ropewalk.lab.result_rows import sort_table_rows
     from ropewalk.lab.results_table import make_rich_table
     from ropewalk.lab.run_store import RunFolder, translate_run_errors
 
@@ -220,7 +233,7 @@ def compare_runs(
         finished = [each.name for each in done.members if done.outcome(each).result is not None]
         folders = [RunFolder.at(done.runs / name) for name in finished]
     missed = [] if no_report else probe_all_runs(folders, chosen, console).errors
-    console.print(make_rich_table(tabulate_comparison(done)))
+    console.print(make_rich_table(sort_table_rows(tabulate_comparison(done), first=done.baseline)))
     print_line(done.path)
     if not no_report:
         _write_report(find_records([done.path]), Path(out or "out/report"), console, baseline=done.baseline)

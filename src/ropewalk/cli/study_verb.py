@@ -33,7 +33,7 @@ def run_study(
         ropewalk study equivariance --together 4
 
     Args:
-        name: The study; all are listed without.
+        name: The study; without it, all are listed.
         part: Parts of the study; all, in order, by default.
         only: Encodings, by their names in the study; all by default.
         seed: Seeds; those of each part by default.
@@ -111,7 +111,7 @@ def _check_process_count(count: int) -> None:
 
 def _run_processes(count: int, words: Sequence[str], console: "Console") -> int:
     """Run `ropewalk` with these words in several processes; return the largest of their exit codes."""
-    from ropewalk.lab.parallel import run_in_parallel
+    from ropewalk.lab.worker_processes import run_in_parallel
 
     try:
         codes = run_in_parallel(count, words, console)

@@ -1,8 +1,9 @@
 """The base of all codes, and the one that adds vectors to the tokens."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import Field, dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +11,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ropewalk import tree
+from ropewalk.arguments import floating, integer, positive, tensor
 from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
-from ropewalk.validation import check_floating, describe_cast
+from ropewalk.validation import describe_cast
 
 WIDE = (torch.float32, torch.float64)
 """What tables may be in. Narrower ones were exact once: whoever reads them would compute with what a cast has left."""
@@ -32,8 +34,13 @@ class Code:
     q_heads: int | None = field(default=None, metadata=STATIC)
     k_heads: int | None = field(default=None, metadata=STATIC)
 
+    _table_names: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
         tree.register(cls)
+        # Each use of a code looks at its tables: the names are found once, before `dataclass` makes fields of them.
+        own = [name for name in inspect.get_annotations(cls) if not isinstance(vars(cls).get(name), Field)]
+        cls._table_names = (*cls._table_names, *own)
 
     def __repr__(self) -> str:
         try:
@@ -62,12 +69,12 @@ class Code:
     @property
     def tables(self) -> dict[str, Tensor]:
         """The tensors that it holds, by name; a chain's are those of its codes."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {name: getattr(self, name) for name in self._table_names}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def tokens(self, x: Tensor) -> Tensor:
         """Act on the tokens (B N C) before the first block."""
-        return x
+        return tensor("tokens", x)
 
     def qk(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Act on queries (B H N D) and keys (B h M D)."""
@@ -104,6 +111,7 @@ class Code:
     def scores(self, q: Tensor, k: Tensor) -> Tensor | None:
         """What is added to the logits after their scaling, (B H N M) or broadcastable to it; None adds nothing."""
         self._one_layer()
+        tensor("q", q), tensor("k", k)
         return None
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
@@ -138,8 +146,7 @@ class Code:
 
     def prefixed(self, q: int = 0, k: int = 0) -> Self:
         """The code for q and k leading tokens more that have no position: class tokens, registers."""
-        if q < 0 or k < 0:
-            raise ValueError(f"a prefix has at least 0 tokens, got q={q}, k={k}")
+        q, k = integer("q", q, least=0), integer("k", k, least=0)
         return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k)
 
     def serving(self, q_heads: int, k_heads: int) -> Self:
@@ -173,8 +180,8 @@ class Code:
 
     def _layer_index(self, layer: int) -> int:
         count = self._count()
-        if not -count <= layer < count:
-            raise IndexError(f"layer {layer} of a code of {count} layers")
+        if not -count <= integer("layer", layer) < count:
+            raise IndexError(f"layer must be from {-count} to {count - 1} for a code of {count} layers, got {layer}")
         return layer % count
 
     def _fits(self, side: str, rows: int, heads: int) -> bool:
@@ -189,15 +196,22 @@ class Code:
     def _check_use(self, **xs: Tensor) -> None:
         """Refuse a code of several layers, tables that were cast, and tensors that are not floating."""
         self._one_layer()
-        self._check_precision()
+        device = self._check_precision()
         for name, x in xs.items():
-            check_floating(name, x)
+            floating(name, x)
+            if device is not None and x.device != device:
+                raise ValueError(f"{name} and its code must be on one device, got {x.device} and {device}")
 
-    def _check_precision(self) -> None:
-        """Refuse tables below float32."""
-        for name, table in self.tables.items():
-            if table.is_floating_point() and table.dtype not in WIDE:
-                raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+    def _check_precision(self) -> torch.device | None:
+        """Refuse tables below float32, and return their device."""
+        device = None
+        for name in self._table_names:
+            table = getattr(self, name)
+            if isinstance(table, Tensor):
+                device = table.device
+                if table.dtype not in WIDE and table.is_floating_point():
+                    raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+        return device
 
     def _one_layer(self) -> None:
         if self.layers is not None:
@@ -211,12 +225,12 @@ class Offset(Code):
     offset: Tensor  # ([B] n C)
 
     def tokens(self, x: Tensor) -> Tensor:
+        floating("tokens", x)
         batch = batch_of(self.offset.shape[:-2])
         wanted = (self.q_prefix + self.offset.shape[-2], self.offset.shape[-1])
         if x.ndim != 3 or x.shape[1:] != wanted or (batch is not None and x.shape[0] != batch):
             raise ValueError(f"tokens must be ({or_any(batch)}, {wanted[0]}, {wanted[1]}), got {tuple(x.shape)}")
         self._check_precision()
-        check_floating("tokens", x)
         return (x + F.pad(self.offset, (0, 0, self.q_prefix, 0))).to(x.dtype)
 
     def _facts(self) -> dict[str, Any]:
@@ -233,7 +247,7 @@ class Offset(Code):
 
 def kv_heads(x: Tensor, heads: int) -> int:
     """h of a projection (B N H+h+h D) with H = `heads`."""
-    if x.ndim != 4 or not 0 < heads < x.shape[2] or (x.shape[2] - heads) % 2:
+    if floating("x", x).ndim != 4 or not positive("heads", heads) < x.shape[2] or (x.shape[2] - heads) % 2:
         raise ValueError(f"a projection must be (B, N, H + 2 h, D) with H = {heads}, got {tuple(x.shape)}")
     return (x.shape[2] - heads) // 2
 

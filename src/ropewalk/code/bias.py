@@ -156,6 +156,8 @@ class ContentBias(Added):
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)
+        if q.shape[0] != k.shape[0]:
+            raise ValueError(f"q and k must have one batch, got {tuple(q.shape)} and {tuple(k.shape)}")
         q, k = q[:, :, self.q_prefix :], k[:, :, self.k_prefix :]
         terms = ops.relate(q, k, self.u, self.v, self.sine, self.cosine, self.q_angle, self.k_angle)
         return _padded(terms * q.shape[-1] ** -0.5, self.q_prefix, self.k_prefix)

@@ -1,9 +1,11 @@
 """Codes of codes: a change of basis, and several codes in turn."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from ropewalk import ops
@@ -70,9 +72,9 @@ class Chain(Code):
         each = [(i, name, table) for i, code in enumerate(self.codes) for name, table in code.tables.items()]
         return {f"codes[{i}].{name}": table for i, name, table in each}
 
-    def _check_precision(self) -> None:
-        for code in self.codes:
-            code._check_precision()
+    def _check_precision(self) -> torch.device | None:
+        found = [code._check_precision() for code in self.codes]
+        return next((device for device in found if device is not None), None)
 
     def tokens(self, x: Tensor) -> Tensor:
         for code in self.codes:
@@ -171,6 +173,8 @@ class Chain(Code):
             kinds = ", ".join(type(code).__name__ for code in self.codes)
             raise TypeError(f"only a chain of codes that turn has matrices, got one of {kinds or 'nothing'}")
         parts: list[Tensor] = [getattr(code, name)() for code in self.codes]
+        dtype = functools.reduce(torch.promote_types, (part.dtype for part in parts))  # float64 positions, float32 bases
+        parts = [part.to(dtype) for part in parts]
         most = max(part.ndim for part in parts)
         total = _with_batch(parts[0], most, self.layers)
         for part in parts[1:]:

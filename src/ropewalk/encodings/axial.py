@@ -5,7 +5,8 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import flag, positive_number, shares
+from ropewalk.arguments import flag, positive_number
+from ropewalk.encoding import shares
 from ropewalk.rotary import GridShape, GridWaves, along_axes
 
 

@@ -3,7 +3,8 @@ from typing import Self, Unpack
 
 from torch import Tensor
 
-from ropewalk.encoding import Shape, Traits, not_negative
+from ropewalk.arguments import not_negative
+from ropewalk.encoding import Shape, Traits
 from ropewalk.rotary import Exponentials, gaussian
 
 

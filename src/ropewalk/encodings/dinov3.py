@@ -6,8 +6,9 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import positive_number
 from ropewalk.code import Rotation
-from ropewalk.encoding import Shape, Traits, positive_number
+from ropewalk.encoding import Shape, Traits
 from ropewalk.rotary import Waves, along_axes
 
 

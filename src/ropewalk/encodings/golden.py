@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Traits, not_negative, positive_number
+from ropewalk.arguments import not_negative, positive_number
+from ropewalk.encoding import Traits
 from ropewalk.rotary import PairShape, Waves
 
 

@@ -6,8 +6,9 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor, nn
 
+from ropewalk.arguments import one_of, positive
 from ropewalk.code import Offset
-from ropewalk.encoding import Encoding, Shape, Traits, one_of, positive, table_size
+from ropewalk.encoding import Encoding, Shape, Traits, table_size
 from ropewalk.positions import readable
 
 

@@ -5,7 +5,8 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Shape, Traits, not_negative
+from ropewalk.arguments import not_negative
+from ropewalk.encoding import Shape, Traits
 from ropewalk.rotary import Exponentials
 
 

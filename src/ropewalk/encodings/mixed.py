@@ -6,7 +6,8 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Traits, flag, positive_number
+from ropewalk.arguments import flag, positive_number
+from ropewalk.encoding import Traits
 from ropewalk.rotary import GridShape, GridWaves
 
 

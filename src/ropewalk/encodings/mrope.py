@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from ropewalk import spectra
-from ropewalk.encoding import Shape, positive_number, positives
+from ropewalk.arguments import positive_number, positives
+from ropewalk.encoding import Shape
 from ropewalk.rotary import Waves
 
 

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from ropewalk import extension as extending
 from ropewalk import spectra
+from ropewalk.arguments import flag, positive, positive_number
 from ropewalk.code import Rotation
-from ropewalk.encoding import Shape, Traits, flag, positive, positive_number, shares
+from ropewalk.encoding import Shape, Traits, shares
 from ropewalk.rotary import Waves
 
 

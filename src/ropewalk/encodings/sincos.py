@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ropewalk import spectra
+from ropewalk.arguments import positive, positive_number
 from ropewalk.code import Offset
-from ropewalk.encoding import Encoding, Shape, Traits, positive, positive_number
+from ropewalk.encoding import Encoding, Shape, Traits
 
 
 class SinCos(Encoding):
@@ -36,7 +37,8 @@ class SinCos(Encoding):
     frequency: Tensor
 
     def __init__(self, *, base: float = 10000.0, width: int | None = None, **shape: Unpack[Shape]) -> None:
-        if shape.get("variant") is None and shape.get("axes") in (None, 1):
+        axes = shape.get("axes")
+        if shape.get("variant") is None and (axes is None or positive("axes", axes) == 1):
             shape["variant"] = "vaswani"
         super().__init__(**shape)
         self.base = positive_number("base", base)

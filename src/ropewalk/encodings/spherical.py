@@ -4,8 +4,9 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
+from ropewalk.arguments import flag, positive_number
 from ropewalk.code import Code, Sphere
-from ropewalk.encoding import Encoding, Shape, Traits, flag, positive_number, shares
+from ropewalk.encoding import Encoding, Shape, Traits, shares
 from ropewalk.ops.sphere import PLANES
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ropewalk import ops, spectra
-from ropewalk.encoding import Traits, flag, not_negative, positive_number
+from ropewalk.arguments import flag, not_negative, positive_number
+from ropewalk.encoding import Traits
 from ropewalk.rotary import BasedWaves, PairShape, gaussian
 
 

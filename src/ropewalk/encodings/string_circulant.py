@@ -6,7 +6,8 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Traits, flag, not_negative
+from ropewalk.arguments import flag, not_negative
+from ropewalk.encoding import Traits
 from ropewalk.rotary import BasedWaves, PairShape, gaussian
 
 

@@ -7,8 +7,9 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor, nn
 
+from ropewalk.arguments import flag, one_of
 from ropewalk.code import Bias
-from ropewalk.encoding import Encoding, Shape, Traits, flag, one_of, table_size
+from ropewalk.encoding import Encoding, Shape, Traits, table_size
 from ropewalk.positions import readable
 
 

@@ -6,9 +6,10 @@ from typing import Self, Unpack
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import flag, positive
 from ropewalk.code import Bias
 from ropewalk.code.lookup import read
-from ropewalk.encoding import Encoding, Shape, Traits, flag, positive
+from ropewalk.encoding import Encoding, Shape, Traits
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from typing import Self, Unpack
 from torch import Tensor
 
 from ropewalk import spectra
+from ropewalk.arguments import positive, positive_number
 from ropewalk.code import ContentBias
-from ropewalk.encoding import Encoding, Shape, Traits, positive, positive_number
+from ropewalk.encoding import Encoding, Shape, Traits
 from ropewalk.rotary import gaussian
 
 

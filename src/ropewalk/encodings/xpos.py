@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ropewalk import spectra
+from ropewalk.arguments import positive_number
 from ropewalk.code import Rotation
-from ropewalk.encoding import Traits, positive_number
+from ropewalk.encoding import Traits
 from ropewalk.rotary import PairShape, Waves
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
+from ropewalk.arguments import describe, positive, positive_number
 from ropewalk.extension.by_parts import ByParts, Llama3, YaRN
 from ropewalk.extension.frameworks import ABSENT, FRAMEWORKS, ORIGINAL
 from ropewalk.extension.image_rules import AxesByParts, AxesLinear, AxesNTK, AxesRule, AxesYaRN
@@ -78,6 +79,20 @@ def options(
     """
     if framework is not None:
         check_choice("framework", framework, FRAMEWORKS)
+    positive("head_dim", head_dim)
+    for name, value in (
+        ("max_position_embeddings", max_position_embeddings),
+        ("original_max_position_embeddings", original_max_position_embeddings),
+    ):
+        if value is not None:
+            positive(name, value)
+    rope_theta = None if rope_theta is None else positive_number("rope_theta", rope_theta)
+    if partial_rotary_factor is not None:
+        partial_rotary_factor = _check_share(partial_rotary_factor)
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise TypeError(f"rope_parameters must be a dictionary, got {describe(parameters)}")
+    if not all(isinstance(key, str) for key in parameters or {}):
+        raise TypeError(f"keys of rope_parameters must be strings, got {describe(parameters)}")
     chosen, nested = _of_layer(parameters or {}, layer_type)
     chosen = {key: value for key, value in chosen.items() if value is not None}
     chosen["rope_type"] = _type_of(chosen)
@@ -92,14 +107,21 @@ def options(
     chosen = _completed(chosen, max_position_embeddings)
     if framework is not None:
         chosen = _known(FRAMEWORKS[framework](chosen, nested, max_position_embeddings))
-    found: dict[str, Any] = {"base": float(chosen.pop("rope_theta", rope_theta or 10000.0))}
+    base = positive_number("rope_theta", chosen.pop("rope_theta", rope_theta or 10000.0))
+    found: dict[str, Any] = {"base": base}
     if chosen["rope_type"] != "proportional":
         share = chosen.pop("partial_rotary_factor", partial_rotary_factor)
-        found |= {} if share is None else {"rotary_dim": int(head_dim * share)}
+        found |= {} if share is None else {"rotary_dim": int(head_dim * _check_share(share))}
     elif partial_rotary_factor is not None:
         chosen = {"partial_rotary_factor": partial_rotary_factor, **chosen}
     rule = parse(chosen)
     return found | ({} if rule is None else {"extension": rule.spec()})
+
+
+def _check_share(share: float) -> float:
+    if positive_number("partial_rotary_factor", share) > 1:
+        raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
+    return share
 
 
 def _made(kind: type[Kind], given: dict[str, Any]) -> Kind:
@@ -161,5 +183,5 @@ def _completed(spec: dict[str, Any], longest: int | None) -> dict[str, Any]:
     if longest is None or name not in ("dynamic", *TRAINED):
         return spec
     spec = {ORIGINAL: longest, **spec}
-    ratio = max(longest / spec[ORIGINAL], 1.0)
+    ratio = max(longest / positive_number(ORIGINAL, spec[ORIGINAL]), 1.0)
     return {"factor": ratio, **spec} if name in ("yarn", "deepseek_yarn", "longrope") else spec

@@ -7,6 +7,7 @@ Each function turns a dictionary, complete but for what a rule has by default, i
 from collections.abc import Callable
 from typing import Any
 
+from ropewalk.arguments import positive_number
 from ropewalk.extension.by_parts import temperature
 
 Spec = dict[str, Any]
@@ -62,6 +63,8 @@ def mlx(spec: Spec, nested: bool, longest: int | None) -> Spec:
         return {**rest, "attention_factor": _quotient(spec)}
     if spec["rope_type"] == "longrope":
         rest = _by_config(spec, longest, "attention_factor", "factor", "short_mscale", "long_mscale")
+        if "long_factor" not in spec:
+            raise ValueError(f"the rule 'longrope' needs long_factor, got {', '.join(spec)}")
         return {**rest, "short_factor": spec["long_factor"]}
     if spec["rope_type"] in ("default", "linear", "llama3", "proportional"):
         return dict(spec)
@@ -88,7 +91,7 @@ def _without(spec: Spec, *dropped: str) -> Spec:
 def _factor(spec: Spec) -> float:
     if "factor" not in spec:
         raise ValueError(f"the rule {spec['rope_type']!r} needs a factor, got {', '.join(spec)}")
-    return float(spec["factor"])
+    return positive_number("factor", spec["factor"])
 
 
 FRAMEWORKS: dict[str, Reader] = {"transformers": transformers, "vllm": vllm, "mlx": mlx}

@@ -5,7 +5,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import flag, one_of
+from ropewalk.arguments import flag, integer, one_of, same_device, tensor
 from ropewalk.functional.angles import turn, turn_
 
 LAYOUTS = ("bhnd", "bnhd")
@@ -72,7 +72,7 @@ def _checked(
     one_of("layout", layout, LAYOUTS)
     given = {"q": q} if k is None else {"q": q, "k": k}
     for name, x in given.items():
-        if x.ndim != 4 or not x.is_floating_point():
+        if tensor(name, x).ndim != 4 or not x.is_floating_point():
             wanted = f"{name} must be floating, ({', '.join(layout.upper())})"
             raise ValueError(f"{wanted}, got {x.dtype} {tuple(x.shape)}")
     xs = [_in_order(x, layout) for x in given.values()]
@@ -80,18 +80,20 @@ def _checked(
         wanted = "q and k must have the same B, N and D; where they stand elsewhere, turn each alone, with k=None"
         raise ValueError(f"{wanted}; got {tuple(q.shape)} and {tuple(k.shape)}")
     _check_tables(xs, cos, sin, prefix)
+    same_device(q=q, k=k, cos=cos, sin=sin)
     return xs, _with_heads(cos), _with_heads(sin)
 
 
 def _check_tables(xs: list[Tensor], cos: Tensor, sin: Tensor, prefix: int) -> None:
     for name, table in (("cos", cos), ("sin", sin)):
-        if not table.is_floating_point():
+        if not tensor(name, table).is_floating_point():
             hint = "; for complex numbers there is tables.from_complex" if table.is_complex() else ""
             raise ValueError(f"{name} must be floating, got {table.dtype}{hint}")
-    if cos.shape != sin.shape:
-        raise ValueError(f"cos and sin must have the same shape, got {tuple(cos.shape)} and {tuple(sin.shape)}")
+    if cos.shape != sin.shape or cos.dtype != sin.dtype:
+        got = " and ".join(f"{table.dtype} {tuple(table.shape)}" for table in (cos, sin))
+        raise ValueError(f"cos and sin must have the same shape and dtype, got {got}")
     batch, _, tokens, depth = xs[0].shape
-    if not 0 <= prefix <= tokens:
+    if integer("prefix", prefix, least=0) > tokens:
         raise ValueError(f"prefix must be from 0 to the {tokens} tokens, got {prefix}")
     shape, got = cos.shape, f"got {tuple(cos.shape)}"
     if cos.ndim not in (2, 3, 4):

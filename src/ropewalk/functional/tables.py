@@ -8,7 +8,7 @@ as exact as it came.
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import flag, positive
+from ropewalk.arguments import describe, flag, integer, positive, same_device, tensor
 from ropewalk.positions import readable
 
 Tables = tuple[Tensor, Tensor]
@@ -35,10 +35,11 @@ def from_flash_attn(cos: Tensor, sin: Tensor, *, seqlen: int | None = None, seql
     rows = _same_shape(cos, sin, (2,), "(rows, P)")[0]
     if isinstance(seqlen_offsets, Tensor):
         return _gathered(cos, sin, seqlen, seqlen_offsets, rows)
-    end = rows if seqlen is None else seqlen_offsets + positive("seqlen", seqlen)
-    if not 0 <= seqlen_offsets <= end <= rows:
+    start = integer("seqlen_offsets", seqlen_offsets, least=0)
+    end = rows if seqlen is None else start + positive("seqlen", seqlen)
+    if not start <= end <= rows:
         raise ValueError(f"cos and sin have {rows} rows, got seqlen={seqlen} and seqlen_offsets={seqlen_offsets}")
-    return cos[seqlen_offsets:end], sin[seqlen_offsets:end]
+    return cos[start:end], sin[start:end]
 
 
 def from_timm(rope: Tensor | Tables, *, half: bool = False) -> Tables:
@@ -54,8 +55,10 @@ def from_timm(rope: Tensor | Tables, *, half: bool = False) -> Tables:
             wanted = "rope must be (N, 4P), (heads, N, 4P) or (B, heads, N, 4P), sines and cosines of full width"
             raise ValueError(f"{wanted}, got {tuple(rope.shape)}")
         sin, cos = rope.chunk(2, dim=-1)
-    else:
+    elif isinstance(rope, list | tuple) and len(rope) == 2:
         sin, cos = rope
+    else:
+        raise TypeError(f"rope must be a tensor, or a pair of sines and cosines, got {describe(rope)}")
     _same_shape(cos, sin, (2, 3, 4), "(N, 2P), (heads, N, 2P) or (B, heads, N, 2P)")
     flag("half", half)
     return _for_heads(_once("cos", cos, not half)), _for_heads(_once("sin", sin, not half))
@@ -66,13 +69,15 @@ def from_complex(freqs_cis: Tensor) -> Tables:
 
     They go with interleaved=True.
     """
-    if not freqs_cis.is_complex() or freqs_cis.ndim not in (2, 3, 4):
+    if not tensor("freqs_cis", freqs_cis).is_complex() or freqs_cis.ndim not in (2, 3, 4):
         wanted = "freqs_cis must be complex, (N, P), (heads, N, P) or (B, heads, N, P)"
         raise ValueError(f"{wanted}, got {freqs_cis.dtype} {tuple(freqs_cis.shape)}")
     return _for_heads(freqs_cis.real), _for_heads(freqs_cis.imag)
 
 
 def _same_shape(cos: Tensor, sin: Tensor, dimensions: tuple[int, ...], wanted: str) -> torch.Size:
+    tensor("cos", cos), tensor("sin", sin)
+    same_device(cos=cos, sin=sin)
     if cos.shape != sin.shape or cos.ndim not in dimensions or not (cos.is_floating_point() and sin.is_floating_point()):
         got = " and ".join(f"{table.dtype} {tuple(table.shape)}" for table in (cos, sin))
         raise ValueError(f"cos and sin must both be floating, {wanted}, got {got}")
@@ -99,7 +104,8 @@ def _alike(one: Tensor, two: Tensor) -> bool:
 
 
 def _gathered(cos: Tensor, sin: Tensor, seqlen: int | None, offsets: Tensor, rows: int) -> Tables:
-    if seqlen is None or offsets.ndim != 1 or offsets.is_floating_point():
+    whole = not (offsets.is_floating_point() or offsets.is_complex() or offsets.dtype is torch.bool)
+    if seqlen is None or offsets.ndim != 1 or not whole:
         wanted = "seqlen_offsets for each sample must be integers (B,), with seqlen"
         raise ValueError(f"{wanted}, got {offsets.dtype} {tuple(offsets.shape)} and seqlen={seqlen}")
     places = offsets[:, None] + torch.arange(positive("seqlen", seqlen), device=offsets.device)

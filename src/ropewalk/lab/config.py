@@ -329,7 +329,7 @@ def check_unused_settings(config: Config, names: typing.Iterable[str] = ()) -> N
             users = [each.name for each in TASK_TYPES.values() if rules.needs in each.features]
             raise ValueError(
                 f"{name} has an effect with the task {' or '.join(users)} only; for the task {task.name} leave it at "
-                f"{rules.unused!r}, got {value!r}"
+                f"{format_setting_value(rules.unused)}, got {format_setting_value(value)}"
             )
 
 
@@ -352,6 +352,17 @@ def describe_settings() -> list[SettingDescription]:
     ]
 
 
+def format_setting_value(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, default=str) if value else "none"
+    return "none" if value is None else str(value)
+
+
 def list_setting_groups() -> dict[str, tuple[str, ...]]:
     """Names of settings by group."""
     groups = dict.fromkeys(rules.group for rules in SETTINGS.values())
@@ -366,13 +377,14 @@ def _check_bounds(name: str, value: Any, rules: SettingRules) -> None:
         return
     numbers = value if isinstance(value, tuple) else (value,)
     if not numbers or not all(map(rules.allows, numbers)):
-        raise ValueError(f"{name} must be {rules.bounds}, got {value}")
+        raise ValueError(f"{name} must be {rules.bounds}, got {format_setting_value(value)}")
 
 
 def _check_type(name: str, value: Any, hint: Any) -> None:
     """Refuse a value of another type; whole numbers are accepted as numbers."""
     if not _matches_type(value, hint):
-        raise ValueError(f"{name} must be {_join_alternatives(hint)}, got {value!r}")
+        given = repr(value) if isinstance(value, str) else format_setting_value(value)
+        raise ValueError(f"{name} must be {_join_alternatives(hint)}, got {given}")
 
 
 def _join_alternatives(hint: Any) -> str:
@@ -387,7 +399,19 @@ def _describe_type(hint: Any) -> list[str]:
         return [str(each) for each in inside]
     if origin is types.UnionType or origin is typing.Union:
         return [word for one in inside for word in _describe_type(one)]
-    return ["none" if hint is types.NoneType else str(hint).replace("typing.", "") if inside else hint.__name__]
+    return [_TYPE_WORDS[hint]]
+
+
+_TYPE_WORDS = {
+    types.NoneType: "none",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    tuple[int, ...]: "whole numbers separated by commas",
+    tuple[str, ...]: "names separated by commas",
+    dict[str, Any]: "a JSON object",
+}
 
 
 def _accepts_integer(value: int, hint: Any) -> bool:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,12 @@ def require_matplotlib() -> None:
     """Raise an error if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise CommandError("figures need matplotlib: pip install 'ropewalk[lab]'")
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table whose columns are as wide as their longest cell; the first row are the titles."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def collapse_whitespace(words: object) -> str:

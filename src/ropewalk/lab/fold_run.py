@@ -1,11 +1,11 @@
-"""A run folded: weights of a model with RoPE-Mixed that answers as the trained one does, in one safetensors file.
+"""Fold a run: write the weights of an equivalent model with RoPE-Mixed to one safetensors file.
 
     with safe_open("folded.safetensors", framework="pt") as file:
         vit = ViT(**json.loads(file.metadata()["model"]))
     vit.load_state_dict(load_file("folded.safetensors"))
 
-Beside the weights, which are the moving average's where there is one, the file says in its metadata from which `run` they
-come, with which `encoding` they are to be used (a config of `ropewalk.create`), and how to build the `model`.
+The weights are the moving average's, if there is one. The metadata of the file has the name of the `run`, the config of the
+`encoding` (for `ropewalk.create`), and the arguments that build the `model`.
 """
 
 import copy
@@ -48,20 +48,23 @@ class FoldResult:
     @property
     def summary(self) -> str:
         """A sentence about the change of logits and predictions."""
-        answers = f"{self.changed or 'none'} of {self.images} answers changed"
-        return f"logits moved by {self.moved:.1g} at most, the largest is {self.largest:.3g}; {answers}"
+        logits = f"logits differ by at most {self.moved:.1g} (the largest logit is {self.largest:.3g})"
+        return f"{logits}; {self.changed} of {self.images} predictions on validation images changed"
 
 
 def fold_run(run: RunFolder, out: Path | None = None) -> FoldResult:
     """Write the weights of a run that is done, folded; beside its own by default. What cannot be folded is refused."""
     path = _resolve_output(run, out)
     if run.result() is None:
-        raise ValueError(f"only a run that is done is folded; {run.path} has no result.json")
+        raise ValueError(f"only a finished run can be folded; {run.path} has no result.json")
     model, task = load_trained_model(run), find_task(run.config).name
     if task != "classify":
-        raise ValueError(f"only a run with the task classify is folded to a file; the task of {run.path} is {task}")
+        raise ValueError(f"only a run with the task classify can be folded; the task of {run.path} is {task}")
     if not isinstance(model, ViT):
-        raise ValueError(f"only our own ViT is folded to a file; ropewalk.adapters.timm.fold_into folds {run.config.model}")
+        raise ValueError(
+            f"only a run of our own ViT can be folded by this command, got {run.config.model}; "
+            "ropewalk.adapters.timm.fold_into folds models of timm"
+        )
     data = open_image_data(run.config)
     folded = fold_into(copy.deepcopy(model))
     found = _compare_outputs(path, model, folded, data)
@@ -82,7 +85,7 @@ def make_fold_metadata(run: RunFolder, model: ViT, data: ImageData) -> dict[str,
 
 @torch.no_grad()
 def _compare_outputs(path: Path, model: ViT, folded: ViT, data: ImageData) -> FoldResult:
-    """Both on the first images of the validation set, in float32."""
+    """Compare both models on the first images of the validation set, in float32."""
     some = next(iter(data.batches("validation", [torch.arange(min(COMPARED_IMAGES, data.counts["validation"]))])))
     x = normalize_images(some.images.float() / 255, data)
     before, after = model(x), folded(x)
@@ -91,7 +94,7 @@ def _compare_outputs(path: Path, model: ViT, folded: ViT, data: ImageData) -> Fo
 
 
 def _resolve_output(run: RunFolder, out: Path | None) -> Path:
-    """Where the file goes, which is not where the run has its own."""
+    """The path of the file, which must not be the checkpoint of the run."""
     path = run.path / "folded.safetensors" if out is None else out
     if path.suffix != ".safetensors":
         raise CommandError(f"folded weights go to a file that ends in .safetensors, got {path}")
@@ -101,7 +104,7 @@ def _resolve_output(run: RunFolder, out: Path | None) -> Path:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """A file, whole or not at all, in a folder that is made if need be."""
+    """Write a file atomically, and create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda part: part.write_bytes(content))

@@ -79,9 +79,18 @@ class TableRow:
     @property
     def inference_ratio(self) -> float | None:
         """Median time of inference, divided by that of the same model without an encoding."""
-        return _compute_median(
-            _divide(row.get("without_encoding"), row.get(self.metric.throughput_key)) for row in self._cost_rows
-        )
+        return _compute_median(self.inference_ratios)
+
+    @property
+    def inference_ratios(self) -> list[float]:
+        """Time of inference of each seed, divided by that of the same model without an encoding."""
+        ratios = (_divide(row.get("without_encoding"), row.get(self.metric.throughput_key)) for row in self._cost_rows)
+        return [ratio for ratio in ratios if ratio is not None]
+
+    @property
+    def has_encoding(self) -> bool:
+        """Whether its runs have an encoding other than none."""
+        return any(record.config.encoding != "none" for record in self.runs.values())
 
     @property
     def peak_bytes(self) -> float | None:

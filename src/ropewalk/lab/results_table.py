@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropewalk.lab.config import Config
+from ropewalk.lab.console import align_columns
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.task_types import TASK_TYPES, TOP1_ACCURACY, RunMetric
@@ -267,9 +268,7 @@ def format_text_table(rows: Sequence[TableRow]) -> list[str]:
     if not rows:
         return []
     formatted = make_table_cells(rows, "study", more_digits=1)
-    lines = [formatted.titles, *([cell.text for cell in cells] for cells in formatted.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return align_columns([formatted.titles, *([cell.text for cell in cells] for cells in formatted.rows)])
 
 
 def format_markdown_table(rows: Sequence[TableRow], more_columns: Sequence[TableColumn] = ()) -> str:

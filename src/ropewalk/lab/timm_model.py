@@ -1,6 +1,7 @@
 """Models of timm in the lab: with the encoding of a run installed, and the interface of our own ViT."""
 
 import copy
+import difflib
 import inspect
 from typing import Any
 
@@ -15,6 +16,9 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.patch_grid import get_patch_sides
 
 TIMM_PREFIX = "timm:"
+# Modules of timm with the models that take an encoding.
+TIMM_MODULES = ["vision_transformer", "deit", "eva"]
+TIMM_EXAMPLES = "expected a plain ViT of timm, such as timm:vit_tiny_patch16_224 or timm:vit_small_patch16_224"
 # Arguments of `install` besides the options of an encoding.
 INSTALL_OPTIONS = [name for name, each in inspect.signature(install).parameters.items() if each.kind is each.KEYWORD_ONLY]
 
@@ -77,7 +81,7 @@ def build_timm_model(
         host = timm.create_model(name, **made, **drops, dynamic_img_size=True)
     except TypeError as error:
         raise ValueError(
-            f"{config.model} must be a vision transformer with patches of a size that is given: {error}"
+            f"{config.model} is no vision transformer that can be built for a patch and an image size; {TIMM_EXAMPLES}"
         ) from error
     torch.manual_seed(config.seed)
     return TimmModel(install(host, config.encoding, **options))
@@ -98,10 +102,13 @@ def parse_timm_name(config: Config) -> str:
     """timm's name of the model in the settings, if there is such a model."""
     given = str(config.model)
     if not given.startswith(TIMM_PREFIX):
-        raise ValueError(f"model must be none, for our own ViT, or timm:NAME, got {given!r}")
+        close = f". Did you mean '{TIMM_PREFIX}{given}'?" if is_model(given) else f"; {TIMM_EXAMPLES}"
+        raise ValueError(f"model must be none, for our own ViT, or timm:NAME, got {given!r}{close}")
     name = given.removeprefix(TIMM_PREFIX)
     if not is_model(name):
-        close = timm.list_models(f"*{name.partition('.')[0][:10]}*")[:4]
-        hint = f"; it has {', '.join(close)}, …" if close else ""
+        known = timm.list_models(module=TIMM_MODULES)
+        longer = [each for each in known if each.startswith(name)]
+        similar = [f"'{TIMM_PREFIX}{each}'" for each in (longer or difflib.get_close_matches(name, known))[:3]]
+        hint = f". Did you mean {', '.join(similar)}?" if similar else f"; {TIMM_EXAMPLES}"
         raise ValueError(f"timm has no model named {name!r}{hint}")
     return name

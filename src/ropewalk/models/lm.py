@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ropewalk.arguments import LARGEST_SIZE, describe, instance_of, integer, positive, tensor
 from ropewalk.attention import attend
 from ropewalk.code import Code, Sealed, unseal
-from ropewalk.encoding import Encoding, parameters_of, positive
+from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.extension import Rule
 from ropewalk.factory import Chained, create
 from ropewalk.models.cache import Cache, Held
@@ -54,12 +55,18 @@ class LM(nn.Module):
         length: int | None = None,
     ) -> None:
         super().__init__()
+        for name, value in (("vocabulary", vocabulary), ("width", width), ("depth", depth), ("heads", heads)):
+            integer(name, value, least=1, most=LARGEST_SIZE)
+        hidden = None if hidden is None else integer("hidden", hidden, least=1, most=LARGEST_SIZE)
+        length = None if length is None else positive("length", length)
         kv_heads = heads if kv_heads is None else positive("kv_heads", kv_heads)
         if width % positive("heads", heads) or heads % kv_heads:
             raise ValueError(f"heads must divide width and kv_heads divide heads, got {width}, {heads} and {kv_heads}")
         shape: dict[str, Any] = {"head_dim": width // heads, "heads": heads, "kv_heads": kv_heads, "axes": 1}
         shape |= {"layers": depth, "coordinates": "index", "size": None if length is None else (length,)}
-        made = create(encoding, **{**shape, **(options or {})})
+        if options is not None:
+            shape |= instance_of("options", options, Mapping)
+        made = create(encoding, **shape)
         self.encoding = made if length is None else made.at(length)
         if made.coordinates != "index":
             raise ValueError(f"positions of text count tokens: coordinates must be 'index', got {made.coordinates!r}")
@@ -116,7 +123,15 @@ class LM(nn.Module):
                    sequences; never beyond what came before.
         last       Logits of so many last tokens alone.
         """
-        seen = Cache() if cache is None else cache
+        whole_numbers = tensor("tokens", tokens).dtype in (torch.int32, torch.int64)
+        if tokens.ndim != 2 or not whole_numbers:
+            raise ValueError(f"tokens must be integers (B, N), got {describe(tokens)}")
+        if readable(tokens) and tokens.numel() and not 0 <= tokens.min() <= tokens.max() < self.embed.num_embeddings:
+            most = self.embed.num_embeddings - 1
+            raise ValueError(f"tokens must be from 0 to {most}, got {tokens.min()} to {tokens.max()}")
+        if last is not None:
+            integer("last", last, least=0, most=tokens.shape[1])
+        seen = Cache() if cache is None else instance_of("cache", cache, Cache)
         positions = seen.following(tokens) if positions is None else positions
         self._check(positions)
         own = self.encoding(positions)

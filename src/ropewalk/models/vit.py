@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ropewalk.arguments import LARGEST_SIZE, floating, instance_of, integer, number, one_of, positives, same_device
 from ropewalk.attention import attend_qkv
 from ropewalk.code import Code, Sealed, unseal
-from ropewalk.encoding import Encoding, one_of, positive, positives
+from ropewalk.encoding import Encoding
 from ropewalk.factory import create
 from ropewalk.theory import Projection
 
@@ -67,17 +68,22 @@ class ViT(nn.Module):
         super().__init__()
         chosen = PRESETS[one_of("preset", preset, PRESETS)]
         width, depth, heads = (
-            positive(n, chosen[n] if given is None else given)
+            integer(n, chosen[n] if given is None else given, least=1, most=LARGEST_SIZE)
             for n, given in (("width", width), ("depth", depth), ("heads", heads))
         )
-        size = positives("size", tuple(size) if isinstance(size, Sequence) else (size,))
+        size = positives("size", (size,) if isinstance(size, int) else size)
         self.axes, self.pool = len(size), one_of("pool", pool, ("mean", "class"))
-        self.patch = positives("patch", (patch,) * self.axes if isinstance(patch, int) else tuple(patch))
-        if not (0 <= drop_path < 1 and 0 <= dropout < 1):
+        self.patch = positives("patch", (patch,) * self.axes if isinstance(patch, int) else patch)
+        classes, channels = (
+            integer(n, x, least=1, most=LARGEST_SIZE) for n, x in (("classes", classes), ("channels", channels))
+        )
+        registers = integer("registers", registers, least=0, most=LARGEST_SIZE)
+        drop_path, dropout = number("drop_path", drop_path, least=0), number("dropout", dropout, least=0)
+        layer_scale = None if layer_scale is None else number("layer_scale", layer_scale, least=-1e6, most=1e6)
+        if not (drop_path < 1 and dropout < 1):
             raise ValueError(f"drop_path and dropout must be in [0, 1), got {drop_path} and {dropout}")
-        if registers < 0 or not ratio * width >= 1 or not (layer_scale is None or math.isfinite(layer_scale)):
-            wanted = "registers must not be negative, ratio give a hidden width, and layer_scale be finite"
-            raise ValueError(f"{wanted}, got {registers}, {ratio} and {layer_scale}")
+        if not 1 <= number("ratio", ratio) * width <= LARGEST_SIZE:
+            raise ValueError(f"ratio must give a hidden width from 1 to {LARGEST_SIZE}, got {ratio} for a width of {width}")
         if (
             self.axes not in (2, 3)
             or len(self.patch) != self.axes
@@ -88,7 +94,9 @@ class ViT(nn.Module):
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         grid = tuple(n // p for n, p in zip(size, self.patch, strict=True))
         shape = {"head_dim": width // heads, "heads": heads, "axes": self.axes, "layers": depth, "size": grid}
-        self.encoding = create(encoding, **{**shape, **(options or {})})
+        if options is not None:
+            shape |= instance_of("options", options, Mapping)
+        self.encoding = create(encoding, **shape)
         self.embed = nn.Linear(channels * math.prod(self.patch), width)
         self.tokens = (pool == "class") + registers
         self.register_parameter("prefix", nn.Parameter(torch.empty(1, self.tokens, width)) if self.tokens else None)
@@ -132,9 +140,15 @@ class ViT(nn.Module):
 
     def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """The tokens after the last block and norm, (B, tokens + N, width): class token and registers, then patches."""
-        sides = images.shape[2:]
-        if len(sides) != self.axes or any(n % p for n, p in zip(sides, self.patch, strict=True)):
-            wanted = f"images must be (B, channels, {self.axes} sides that the patch {self.patch} divides)"
+        same_device(images=floating("images", images), weights=self.embed.weight)
+        if images.dtype != self.embed.weight.dtype and not torch.is_autocast_enabled(images.device.type):
+            wanted = f"images must have the dtype of the model's weights, {self.embed.weight.dtype}, outside of autocast"
+            raise ValueError(f"{wanted}, got {images.dtype}")
+        one_of("resolution", resolution, ("extrapolate", "rescale"))
+        sides, channels = images.shape[2:], self.embed.in_features // math.prod(self.patch)
+        fits = len(sides) == self.axes and all(n and not n % p for n, p in zip(sides, self.patch, strict=True))
+        if not fits or images.shape[1] != channels:
+            wanted = f"images must be (B, {channels}, {self.axes} sides that the patch {self.patch} divides)"
             raise ValueError(f"{wanted}, got {tuple(images.shape)}")
         x = self.embed(patches(images, self.patch))
         if positions is None:

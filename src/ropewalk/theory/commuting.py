@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import instance_of
 from ropewalk.encoding import Encoding
 
 MIXTURES = 8
@@ -36,6 +37,7 @@ class Planes(NamedTuple):
 
 def turning(encoding: Encoding) -> Encoding:
     """The encoding itself, or that member of a chain, which turns q and k by generators."""
+    instance_of("encoding", encoding, Encoding)
     found = [part for part in encoding.modules() if isinstance(part, Encoding) and hasattr(part, "generators")]
     if not found:
         raise TypeError(f"{encoding.name} has no generators: it is not made of rotations exp(p_1 A_1 + p_2 A_2 + …)")

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import instance_of, number, numbers, positive, positive_number
 from ropewalk.code import Basis, Chain
 from ropewalk.encoding import Encoding
 from ropewalk.positions import as_coordinates
@@ -66,10 +67,15 @@ def equivariance(
     float64 on the CPU. After each shift `progress` is called with the number of shifts that are done, and of all.
 
     A rotation's `expected` and `place` are exact for any number of positions, in a time that grows as that number. Where
-    comparing all pairs would take too long, `worst` is that of a sample of positions, and a warning says so; so are all
+    comparing all pairs would take too long, `worst` is computed on a sample of positions, with a warning; so are all
     three, beyond 2²⁰ pairs, of an encoding that changes norms, such as xPos.
     """
-    p = as_coordinates("positions", positions, encoding.axes).detach().cpu().double()
+    instance_of("encoding", encoding, Encoding)
+    p = as_coordinates("positions", positions, encoding.axes)
+    if p.is_meta:
+        raise ValueError("positions must have values, got a tensor on the meta device")
+    p = p.detach().cpu().double()
+    shifts = numbers("shifts", shifts)
     if p.ndim != 2 or not len(p) or not shifts:
         came = f"{tuple(positions.shape)} and {len(shifts)} shifts"
         raise ValueError(f"positions must be (N, {encoding.axes}) with N of 1 or more, and shifts one or more, got {came}")
@@ -79,10 +85,10 @@ def equivariance(
     # R at general positions mixes all channels that it mixes anywhere.
     general = torch.rand(4, encoding.axes, dtype=p.dtype, generator=torch.Generator().manual_seed(0), device="cpu")
     blocks, each = _find_blocks(made, general), []
-    for number, move in enumerate(moves, 1):
+    for done, move in enumerate(moves, 1):
         each.append(measure(made, p, move, blocks))
         if progress is not None:
-            progress(number, len(moves))
+            progress(done, len(moves))
     for note in dict.fromkeys(one.note for one in each if one.note):
         warnings.warn(f"equivariance: {note}", stacklevel=2)
     worst = torch.stack([one.worst for one in each], dim=2).unflatten(2, (-1, len(shifts)))
@@ -97,6 +103,8 @@ def rope_equation(encoding: Encoding, *, pairs: int = 16, reach: float = 3.0) ->
 
     They are Gaussian of the deviation `reach`, in the encoding's coordinates. Of a chain, it is of what turns.
     """
+    instance_of("encoding", encoding, Encoding)
+    pairs, reach = positive("pairs", pairs), number("reach", positive_number("reach", reach), most=1e9)
     draw = torch.randn(
         3, pairs, encoding.axes, dtype=torch.float64, generator=torch.Generator().manual_seed(0), device="cpu"
     )

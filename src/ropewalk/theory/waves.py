@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.arguments import instance_of, integer, not_negative, positives
 from ropewalk.encoding import Encoding
 from ropewalk.theory.commuting import Planes, commutators_of, generators, planes, turning
 
@@ -38,26 +39,28 @@ class Counts(NamedTuple):
 
 
 def commuting_planes(encoding: Encoding, tolerance: float) -> Planes:
-    """The planes of an encoding that turns nothing else. Refused, if scores of unit q and k were off by more than the
-    tolerance for each radian that they turn."""
+    """The planes that an encoding rotates. Raises an error if scores of unit q and k would be off by more than the tolerance
+    for each radian of rotation."""
+    tolerance = not_negative("tolerance", tolerance)
     a = generators(encoding)
     size = a.abs().max().item()
     if (uneven := (a + a.mT).abs().max().item()) > tolerance * size:
         share = f"{uneven / (2 * size):.3g} of their size"
-        raise ValueError(f"{encoding.name} does not only turn: its generators are not skew-symmetric, by {share}")
+        raise ValueError(f"{encoding.name} does not only rotate: its generators are not skew-symmetric, by {share}")
     found = planes(a)
     if 2 * found.residual > tolerance:
         share = f"by {commutators_of(a).max().item():.3g} of their size"
-        left = f"planes that turn alone leave out {found.residual:.3g} of them, more than {tolerance / 2:.3g}"
+        left = f"rotations of separate planes leave a residual of {found.residual:.3g}, above {tolerance / 2:.3g}"
         raise ValueError(f"the generators of {encoding.name} do not commute, {share}: {left}")
     return found
 
 
 def spectrum(encoding: Encoding, *, layer: int = 0, head: int = 0, tolerance: float = 1e-6) -> Spectrum:
     """The wave vectors of one head of a commuting encoding. Waves closer than `tolerance` of the longest count as one."""
+    instance_of("encoding", encoding, Encoding)
+    tolerance = not_negative("tolerance", tolerance)
     for name, place, count in (("layer", layer, encoding.layers or 1), ("head", head, encoding.own_heads)):
-        if not 0 <= place < count:
-            raise ValueError(f"{name} must be from 0 to {count - 1}, got {place}")
+        integer(name, place, least=0, most=count - 1)
     found = commuting_planes(encoding, TOLERANCE).waves
     found = found if encoding.layers is None else found[layer]
     return spectrum_of(found[head if len(found) > 1 else 0], encoding.head_dim, tolerance)
@@ -78,7 +81,7 @@ def span(encoding: Encoding, *size: int) -> Tensor:
     They are the frequencies of each axis's generator times the extent of a grid of that size, in the encoding's
     coordinates; whether generators of different axes commute makes no difference.
     """
-    places = encoding.grid(*size, dtype=torch.float64, device="cpu")
+    places = instance_of("encoding", encoding, Encoding).grid(*positives("size", size), dtype=torch.float64, device="cpu")
     extent = places.amax(0) - places.amin(0)
     values = torch.linalg.eigvalsh(1j * generators(encoding)).flip(-1)[..., : encoding.head_dim // 2]
     return values * extent[:, None]

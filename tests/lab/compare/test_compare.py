@@ -573,7 +573,7 @@ REFUSED = [
     (["mixed", "Mixed"], {}, r"differ.*got mixed"),
     (["mixed"], {"seeds": [1, 2, 1]}, r"seeds.*got 1"),
     (["mixed"], {"seeds": []}, "at least one seed"),
-    (["mixed"], {"seeds": ["a"]}, "seed must be int, got 'a'"),
+    (["mixed"], {"seeds": ["a"]}, "seed must be a whole number, got 'a'"),
     (["mixed"], {"baseline": "non"}, r"'non'.*Did you mean 'none'"),
     (["liere:block=99"], {}, r"liere:block=99.*block.*2.*head_dim=12"),
     (["rope"], {}, r"rope.*one axis.*have 2"),

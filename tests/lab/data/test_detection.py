@@ -57,7 +57,7 @@ def test_boxes_and_maps_of_pedestrians_are_of_the_same_images_in_the_same_parts(
 def test_pedestrians_have_the_least_boxes_that_hold_them(tmp_path):
     scenes = open_detection_data(str(paint_pedestrians(tmp_path)), **WAYS)
     assert scenes.counts == {"train": 6, "validation": 1, "test": 2}
-    assert sum(map(scenes.things, scenes.counts)) == 13
+    assert sum(map(scenes.count_objects, scenes.counts)) == 13
     for number in range(9):
         scene = scenes.scene(number)
         held = np.asarray(Image.open(tmp_path / "PedMasks" / f"Ped{number:05}_mask.png"))
@@ -98,7 +98,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
     for file in (tmp_path / "PNGImages").iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"Ped0000\d.png cannot be read"):
-        list(SampleReader(SceneViews(scenes, (16, 16), seed=0, way=ViewOptions()), 0, "train").read([(0, [0])]))
+        list(SampleReader(SceneViews(scenes, (16, 16), seed=0, options=ViewOptions()), 0, "train").read([(0, [0])]))
     (tmp_path / "PedMasks" / "Ped00003_mask.png").unlink()
     with pytest.raises(ValueError, match=r"Ped00003_mask.png"):
         open_detection_data(str(tmp_path), **WAYS)
@@ -139,8 +139,8 @@ def test_coco_has_polygons_and_run_lengths_crowds_and_boxes_cut_at_the_border(tm
     assert scenes.scene(2).image.shape == (3, 40, 56)  # gray in its file
     assert scenes.scene(2).boxes.shape == (0, 4)
     assert scenes.scene(2).masks.shape == (0, 40, 56)
-    assert scenes.things("test") == 1
-    assert sum(map(scenes.things, scenes.counts)) == 3
+    assert scenes.count_objects("test") == 1
+    assert sum(map(scenes.count_objects, scenes.counts)) == 3
     assert crop_instances(scene, (0, 0, 40, 56), (40, 56))["labels"].tolist() == [1]  # crowds are not trained on
 
 
@@ -148,7 +148,7 @@ def test_coco_is_refused_where_it_contradicts_itself(tmp_path):
     one = {"train": [entry(1, 1, (0, 0, 9, 9))], "val": [entry(2, 101, (0, 0, 9, 9))]}
     folder = paint_coco(tmp_path / "none", {**one, "train": [entry(1, 1, (60, 3, 5, 5)), entry(2, 1, (3, 3, 0, 5))]})
     with pytest.warns(UserWarning, match="2 boxes"):
-        assert open_detection_data(str(folder), **WAYS).things("train") == 0
+        assert open_detection_data(str(folder), **WAYS).count_objects("train") == 0
     for name, entries, words in (
         ("image", {**one, "train": [entry(1, 77, (0, 0, 9, 9))]}, "image 77"),
         ("kind", {**one, "val": [entry(1, 101, (0, 0, 9, 9), kind=5)]}, r"\b5\b"),
@@ -298,17 +298,17 @@ def test_things_of_which_too_little_is_left_are_left_out():
 def test_views_follow_from_seed_epoch_and_image_alone(tmp_path):
     scenes = open_detection_data(str(paint_pedestrians(tmp_path)), **WAYS)
 
-    def seen(epoch, places, *, seed=0, way=BOTH):
-        (batch,) = SampleReader(SceneViews(scenes, (24, 32), seed=seed, way=way), 0, "train").read([(epoch, places)])
+    def seen(epoch, places, *, seed=0, options=BOTH):
+        (batch,) = SampleReader(SceneViews(scenes, (24, 32), seed=seed, options=options), 0, "train").read([(epoch, places)])
         return batch
 
     one, other = seen(3, [4, 1, 0]), seen(3, [0, 4])
     assert torch.equal(one.images[0], other.images[1])
     assert torch.equal(one.targets[2]["masks"], other.targets[0]["masks"])
     assert torch.equal(one.images, seen(3, [4, 1, 0]).images)
-    for changed in (seen(4, [4, 1, 0]), seen(3, [4, 1, 0], seed=1), seen(3, [4, 1, 0], way=ViewOptions())):
+    for changed in (seen(4, [4, 1, 0]), seen(3, [4, 1, 0], seed=1), seen(3, [4, 1, 0], options=ViewOptions())):
         assert not torch.equal(one.images, changed.images)
-    assert torch.equal(seen(0, [4], way=ViewOptions()).images, seen(9, [4], way=ViewOptions(), seed=5).images)
+    assert torch.equal(seen(0, [4], options=ViewOptions()).images, seen(9, [4], options=ViewOptions(), seed=5).images)
     assert [len(each["boxes"]) for each in one.targets] == one.counts
 
 
@@ -316,13 +316,13 @@ def test_workers_read_what_is_read_without_them(tmp_path):
     scenes = open_detection_data(str(paint_pedestrians(tmp_path)), **WAYS)
     keys = [(0, [0, 1]), (0, [2, 3]), (1, [4])]
     here, there = (
-        list(SampleReader(SceneViews(scenes, (24, 32), seed=0, way=ViewOptions(crop=True)), n, "train").read(keys))
+        list(SampleReader(SceneViews(scenes, (24, 32), seed=0, options=ViewOptions(crop=True)), n, "train").read(keys))
         for n in (0, 1)
     )
     for a, b in zip(here, there, strict=True):
         assert torch.equal(a.images, b.images)
         assert a.counts == b.counts
-        assert all(torch.equal(a.things[name], b.things[name]) for name in a.things)
+        assert all(torch.equal(a.objects[name], b.objects[name]) for name in a.objects)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -335,8 +335,8 @@ def test_images_that_are_judged_are_resized_where_they_are_read(tmp_path, worker
     means = [torch.tensor([image.double().mean(dim=(1, 2)).tolist()]) for image in (judged.whole, scene.image)]
     torch.testing.assert_close(*means, rtol=0, atol=2.0)
     image, things = make_view(scene, (24, 32))
-    assert torch.equal(judged.middle.images[0], image)
-    assert torch.equal(judged.middle.targets[0]["masks"], things["masks"])
+    assert torch.equal(judged.center.images[0], image)
+    assert torch.equal(judged.center.targets[0]["masks"], things["masks"])
     assert torch.equal(judged.scene.image, scene.image)
 
 

@@ -239,7 +239,7 @@ def test_a_pass_ends_when_another_begins(pictures, workers):
     next(first)
     right = passed(data, epoch=1)
     assert same(right, passed(opened(pictures), epoch=1))
-    with pytest.raises(RuntimeError, match="batches of 'train'"):
+    with pytest.raises(RuntimeError, match="a new pass through 'train'"):
         next(first)
 
 

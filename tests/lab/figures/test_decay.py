@@ -72,7 +72,7 @@ def test_axes_and_units_are_said():
     assert [axes.get_title() for axes in figure.axes] == ["aligned: q = k", "independent q and k"]
     assert left.get_ylabel() == "score"
     assert {axes.get_xlabel() for axes in figure.axes} == {"distance (patches)"}
-    assert draw_decay(rw.create("rope", head_dim=8)).axes[0].get_xlabel() == "distance (places)"
+    assert draw_decay(rw.create("rope", head_dim=8)).axes[0].get_xlabel() == "distance (positions)"
     assert left.get_ylim() == right.get_ylim()
 
 

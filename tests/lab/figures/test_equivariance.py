@@ -77,7 +77,7 @@ def test_maps_of_a_clip_are_over_its_frames():
         place = theory.equivariance(encoding, encoding.grid(2, 3, 4), (step,)).place[0, axis, 0]
         wanted = place.reshape(2, 3, 4).square().mean(0).sqrt()
         torch.testing.assert_close(maps[axis], wanted if wanted.max() > 1e-9 else torch.zeros(3, 4, dtype=torch.float64))
-    assert "Over all frames." in " ".join(text.get_text() for text in figure.texts)
+    assert "Averaged over all frames." in " ".join(text.get_text() for text in figure.texts)
     assert [axes.get_title().partition(":")[0] for axes in figure.axes] == [
         *("moved by one frame", "moved by one row", "moved by one column")
     ]
@@ -104,7 +104,7 @@ def test_all_maps_have_one_scale_from_zero():
     for axes in figure.axes:
         assert axes.images[0].get_clim() == (0, pytest.approx(most))
     (key,) = figure.axes[-1].child_axes
-    assert key.get_ylabel() == "change over size of a score"
+    assert key.get_ylabel() == "change relative to the score"
     assert key.get_ylim() == (0, pytest.approx(most))
     assert all(0 <= tick <= most for tick in key.get_yticks())
 
@@ -121,7 +121,7 @@ def test_places_that_are_left_out_are_said():
     figure = draw_equivariance(rw.create("liere", head_dim=48, heads=2, block=48), size=(14, 14))
     (rows, columns) = pictures(figure)[0].shape
     assert 2 <= rows == columns < 14
-    assert f"At {rows} × {columns} places, evenly spread." in " ".join(text.get_text() for text in figure.texts)
+    assert f"Computed at {rows} × {columns} evenly spaced positions." in " ".join(text.get_text() for text in figure.texts)
     assert not any("evenly" in text.get_text() for text in draw_equivariance(rw.create("spherical", **SHAPE)).texts)
 
 
@@ -172,7 +172,7 @@ def test_the_same_every_time_and_no_trace(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="got ALiBi"):
+    with pytest.raises(ValueError, match="got 'alibi'"):
         draw_equivariance(rw.create("alibi", **SHAPE))
     with pytest.raises(ValueError, match=r"theme 'sepia'.*light, dark"):
         draw_equivariance(rw.create("mixed", **SHAPE), theme="sepia")

@@ -111,7 +111,7 @@ def test_circles_are_whole_turns():
     radii = [each.radius / (2 * math.pi) for each in figure.axes[0].patches if isinstance(each, Circle)]
     assert radii == pytest.approx([4, 2, 1])
     words = [text.get_text() for text in figure.axes[0].texts]
-    assert words == ["π a patch", "4 turns", "2 turns", "1 turn"]
+    assert words == ["π per patch", "4 rotations", "2 rotations", "1 rotation"]
     (box,) = [each for each in figure.axes[0].patches if isinstance(each, Rectangle)]
     assert (box.get_x(), box.get_width()) == pytest.approx((-8 * math.pi, 16 * math.pi))
 
@@ -136,16 +136,16 @@ def test_a_text_has_a_line_of_frequencies():
     shown = torch.tensor(axes.lines[0].get_xdata())
     torch.testing.assert_close(shown, 100.0 ** (-torch.arange(8) / 8), rtol=1e-5, atol=0)
     assert axes.get_xscale() == "log"
-    assert axes.get_xlabel() == "frequency (radians a place)"
+    assert axes.get_xlabel() == "frequency (radians per position)"
     assert [line.get_xdata()[0] for line in axes.lines[1:]] == pytest.approx([math.pi, 2 * math.pi / 2047])
-    assert axes.child_axes[0].get_xlabel() == "period (places)"
+    assert axes.child_axes[0].get_xlabel() == "period (positions)"
 
 
 def test_frequencies_that_stand_still_are_counted():
     encoding = rw.create("rope", head_dim=12, rotary_dim=4, proportional=True)
     figure = draw_frequencies(encoding)
     assert len(figure.axes[0].lines[0].get_xdata()) == 2
-    assert "4 that do not turn are left out" in figure.texts[-1].get_text()
+    assert "4 zero frequencies are left out" in figure.texts[-1].get_text()
 
 
 def test_turns_are_radians_across_the_image():
@@ -157,8 +157,8 @@ def test_turns_are_radians_across_the_image():
     assert axes.get_yscale() == "log"
     assert axes.get_ylabel() == "radians across the image"
     assert [line.get_ydata()[0] for line in axes.lines] == pytest.approx([2 * math.pi, 2 * math.pi, 4 * math.pi])
-    assert [text.get_text() for text in axes.texts] == ["one turn", "π a step (rows)", "π a step (columns)"]
-    assert axes.child_axes[0].get_ylabel() == "turns"
+    assert [text.get_text() for text in axes.texts] == ["one rotation", "π per step (rows)", "π per step (columns)"]
+    assert axes.child_axes[0].get_ylabel() == "rotations"
     low, high = axes.get_ylim()
     figure.draw_without_rendering()
     assert axes.child_axes[0].get_ylim() == pytest.approx((low / (2 * math.pi), high / (2 * math.pi)))
@@ -187,7 +187,7 @@ def test_turns_of_heads_and_blocks():
 
 def test_nothing_turns_before_training_starts_from_nothing():
     encoding = rw.create("comrope-ld", head_dim=16, block=8, std=0.0)
-    assert "2 blocks of head 1 do not turn at all" in draw_turns(encoding).texts[-1].get_text()
+    assert "2 blocks of head 1 are not rotated" in draw_turns(encoding).texts[-1].get_text()
     (found,) = points(draw_frequencies(encoding))
     assert found.tolist() == [[0, 0]]
 

@@ -115,7 +115,7 @@ def test_of_a_text_queries_go_down_and_keys_across():
     image = pictures(draw_attention_patterns(ahead, size=(6,)))[0]
     assert torch.equal(torch.tensor(image.get_array().data).sign(), torch.ones(6, 6).triu(1))
     axes = image.axes
-    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query's place", "key's place")
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query position", "key position")
 
 
 def test_of_a_clip_the_middle_frame_is_shown():

@@ -62,7 +62,7 @@ def test_rotation_matrices_lie_where_their_places_do():
 def test_rotation_matrices_of_texts_and_clips():
     text = draw_code_tables(rw.create("liere", head_dim=8, block=4, axes=1), size=(9,)).axes[0]
     assert [label.get_text() for label in text.get_xticklabels()] == ["0", "2", "4", "6", "8"]
-    assert (text.get_ylabel(), text.get_xlabel()) == ("", "place")
+    assert (text.get_ylabel(), text.get_xlabel()) == ("", "position")
     clip = rw.create("liere", head_dim=8, block=4, axes=3, size=(3, 3, 5))
     middle = clip(clip.grid(3, 3, 5)).q_matrix[0, 15:30, 0].detach()
     torch.testing.assert_close(

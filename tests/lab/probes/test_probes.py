@@ -230,7 +230,7 @@ def test_tables_that_end_refuse_larger_grids_or_follow_their_own_rule(probed):
 
 @pytest.mark.parametrize("name", ["learned-ape", "none", "liere"])
 def test_encodings_that_take_no_rule_say_so_once(run_of, probed, name):
-    words = f"{run_of(name).config.encoding} takes no rule that slows its waves down along each axis"
+    words = f"{run_of(name).config.encoding} does not support context extension along each axis; axial and mixed do"
     refused = [each for each in probed(name)["refused"] if each.get("mode") in ("ntk", "yarn")]
     assert refused == [{"probe": "resolution", "mode": mode, "why": words} for mode in ("ntk", "yarn")]
     assert {each["mode"] for each in probed(name)["resolution"]} == {"extrapolate", "rescale"}
@@ -470,7 +470,7 @@ def test_equivariance_is_that_of_all_pairs(run_of, probed):
 def test_what_turns_nothing_is_refused_by_what_looks_at_turns(probed):
     refused = {each["probe"]: each["why"] for each in probed("alibi")["refused"] if each["probe"] != "resolution"}
     assert set(refused) == {"frequencies", "waves", "equivariance"}
-    assert "only encodings that turn channels have frequencies" in refused["waves"]
+    assert "only encodings that rotate channels have frequencies" in refused["waves"]
     assert "does not rotate q and k" in refused["equivariance"]
     assert [probed("alibi")[name] for name in refused] == [[], [], []]
 

@@ -9,14 +9,16 @@ import re
 import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ropewalk.lab import report
 from ropewalk.lab.config import PER_RUN_FIELDS, UNHASHED_FIELDS, Config, setting_applies
 from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.recipes import RECIPES, parse_settings
-from ropewalk.lab.report import write_report
+from ropewalk.lab.report import describe_findings, write_report
 from ropewalk.lab.report.conclusions import GroupConclusions, write_conclusions
 from ropewalk.lab.report.groups import group_records
 from ropewalk.lab.report.page import ReportChapter, render_page
@@ -445,6 +447,42 @@ def test_variances_of_the_seeds_that_most_have_are_compared(tmp_path):
 def test_most_have_one_seed_and_others_are_compared_still(tmp_path):
     scores = {name: {0: 0.5} for name in ("liere", "uniform", "alibi", "golden", "spherical")} | spread(5, 1, 1, 1)
     assert f"none has 89 % {UNSTEADY} of the 4 encodings with 3 seeds" in concluded(scores, tmp_path)[1]
+
+
+def test_the_noise_of_inference_ratios_is_that_of_no_encoding(tmp_path):
+    def write(name, seed, throughput):
+        cost = {"cost": [{"images_per_second": throughput, "without_encoding": 1000.0}]}
+        return made(tmp_path, replace(BASE, encoding=name, seed=seed), accuracy=0.5, probes=cost)
+
+    runs = [write("mixed", 0, 500.0)]
+    for none, words in (
+        ([], None),
+        ([1000 / 0.88], "has a ratio of 0.88 instead of 1: the ratios of other encodings have an error of about 0.12 too."),
+        ([1000 / 1.05], "has ratios of 0.88 to 1.05 instead of 1"),
+    ):
+        runs += [write("none", len(runs), throughput) for throughput in none]
+        (group,) = grouped(runs)
+        caveats = " ".join(write_conclusions(group, tabulated(group, "none"), "none").caveats)
+        assert words in caveats if words else "ratio" not in caveats
+
+
+def test_findings_and_the_page_have_one_order(whole):
+    page, _, runs = whole
+    first, *others = describe_findings([load_run(run.path) for run in reversed(runs)])
+    assert others
+    assert all(" ".join(sentence.split()) in page.text for sentence in (first, *others))
+
+
+def test_data_are_named_without_their_folder(tmp_path, no_patterns):
+    runs = many(tmp_path / "runs", seeds=(0,), base=replace(BASE, data="/home/me/data/solids.npz"))
+    page = read(write_report(runs, tmp_path / "out"))
+    assert "4 encodings on solids.npz, 4 runs" in page.text
+    assert "/home/me" not in page.text.partition("How to reproduce On a CPU")[0]
+
+
+def test_names_of_encodings_are_not_wrapped():
+    style = (Path(report.__file__).parent / "style.css").read_text()
+    assert re.findall(r"\.name \{([^}]*)\}", style) == [" white-space: nowrap "]
 
 
 def test_noise_is_not_concluded(tmp_path):

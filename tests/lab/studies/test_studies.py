@@ -235,12 +235,15 @@ def test_studies_are_run_by_name(tmp_path, monkeypatch, capsys, words, reason):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "words", ["--recipe nosuch", "--model timm:x", "--baseline none", "--seeds 2", "--no-report", "mixed"]
-)
-def test_a_study_takes_no_options_of_compare(words):
+@pytest.mark.parametrize("words", ["--recipe nosuch", "--model timm:x", "--baseline none", "--seeds 2", "--no-report"])
+def test_a_study_takes_no_options_of_compare(capsys, words):
+    assert main(["study", "equivariance", *words.split(), "--part", "half"]) == 2
+    assert f"Unknown option '{words.split()[0]}' of study; expected one of --part" in capsys.readouterr().err
+
+
+def test_a_study_takes_no_encodings():
     with pytest.raises(SystemExit) as stopped:
-        main(["study", "equivariance", *words.split(), "--part", "half"])
+        main(["study", "equivariance", "mixed", "--part", "half"])
     assert stopped.value.code == 2
 
 

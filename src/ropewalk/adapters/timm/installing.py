@@ -13,7 +13,8 @@ from ropewalk.adapters.timm.class_swap import host_of
 from ropewalk.adapters.timm.hosts import Host, look_at
 from ropewalk.adapters.timm.native import Own, own
 from ropewalk.adapters.timm.rope import Moves, Rope, Rule
-from ropewalk.encoding import Encoding, one_of, parameters_of
+from ropewalk.arguments import one_of
+from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.factory import create, find
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -21,7 +21,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import not_negative, one_of, positives
+from ropewalk.arguments import not_negative, one_of, positives
 from ropewalk.lab.augment.color import (
     apply_three_augment,
     autocontrast_images,
@@ -126,7 +126,7 @@ COLOR_OPERATIONS = ("rand-augment", "three-augment", "jitter")
 
 
 def resolve_operations(names: Sequence[str]) -> tuple[str, ...]:
-    """The names as `OPERATIONS` has them, `-` and `_` alike; each once, and one crop at most."""
+    """The names as in `AUGMENT_OPERATIONS`; `-` and `_` are equivalent. Each may occur once, and only one crop."""
     if isinstance(names, str):
         raise ValueError(f"operations must be a sequence of names, such as ({names!r},), got the string {names!r}")
     plain = tuple(_resolve_operation(name) for name in names)

@@ -12,8 +12,8 @@ from ropewalk.lab.bench.correctness import check_output_error, compute_expected_
 from ropewalk.lab.bench.timing import (
     BenchJob,
     BenchRow,
+    get_allocated_cuda_bytes,
     get_bench_device,
-    get_resident_bytes,
     measure_peak_memory,
     time_calls,
     time_dispatch,
@@ -101,7 +101,7 @@ def measure_launch() -> BenchRow:
 def measure_sequence(tokens: int) -> BenchRow:
     """q and k of so many tokens, beside a copy; and the most memory that making the code and turning takes besides them."""
     encoding, places, pair = create_bench_rope(), torch.arange(tokens, device=get_bench_device()), sample_query_key(tokens)
-    most = measure_peak_memory(lambda: encoding(places).qk(*pair), above=get_resident_bytes(), warm=1)
+    most = measure_peak_memory(lambda: encoding(places).qk(*pair), above=get_allocated_cuda_bytes(), warm=1)
     code, outs = encoding(places), [torch.empty_like(x) for x in pair]
     error = check_output_error(code.qk(*pair), rotate_in_float64(pair, places), pair[0].dtype)
     copy = time_graph_replay(lambda: [out.copy_(x) for out, x in zip(outs, pair, strict=True)])

@@ -148,7 +148,7 @@ def count_megabytes(times: int, pair: Sequence[Tensor], table: Tensor | None = N
 
 
 def measure_forward(case: RotationCase, op: RotationOp, *, heads: int = 1, views: bool = False) -> BenchRow:
-    """Turning q and k by a table for so many heads."""
+    """Rotating q and k by a table for so many heads."""
     table, pair = _sample_table(case, op, heads), case.views if views else case.pair
     code = op.code(case.depth, table)
     error = check_output_error(code.qk(*pair), compute_expected_output(op.formula, pair, table), pair[0].dtype)
@@ -176,7 +176,7 @@ def measure_backward(case: RotationCase, op: RotationOp, *, heads: int = 1, lear
 
 
 def measure_peer(case: RotationCase, peer: RotationPeer) -> BenchRow:
-    """Turning q and k by someone else's function, of angles that all heads share."""
+    """Rotating q and k by another library's function, with angles that all heads share."""
     angle = _sample_table(case, ROTATION_OPS[0], 1)[0]
     turn, pair = peer.make(angle, case.pair[0].dtype), peer.copy_query_key(case.pair)
     formula = functools.partial(rotate_channel_pairs, interleaved=peer.interleaved)

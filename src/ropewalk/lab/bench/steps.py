@@ -26,8 +26,8 @@ from ropewalk.lab.bench.timing import (
     TimedWork,
     WrongResultError,
     capture_graph,
+    get_allocated_cuda_bytes,
     get_bench_device,
-    get_resident_bytes,
     measure_peak_memory,
     select_bench_jobs,
     time_interleaved_rounds,
@@ -107,7 +107,7 @@ class StepContender:
 
     def __init__(self, setting: StepSetting, make: ModelFactory, mode: str) -> None:
         torch.manual_seed(0)
-        before = get_resident_bytes()
+        before = get_allocated_cuda_bytes()
         self.model = make(setting).to(get_bench_device())
         self.images = torch.randn(setting.batch, 3, *setting.size, device=get_bench_device())
         self.labels = torch.randint(setting.classes, (setting.batch,), device=get_bench_device())

@@ -151,13 +151,13 @@ def _time_by_events(work: TimedWork, inner: int) -> float:
     return first.elapsed_time(last) / inner
 
 
-def get_resident_bytes() -> int:
-    """Bytes of the device that are in use; of a CPU nothing is known."""
+def get_allocated_cuda_bytes() -> int:
+    """Bytes of tensors allocated on the GPU; 0 without a GPU."""
     return torch.cuda.memory_allocated() if get_bench_device() == "cuda" else 0
 
 
 def measure_peak_memory(work: TimedWork, *, above: int, warm: int = 3) -> float | None:
-    """The most memory in use during one call, in gigabytes above so many bytes, once all is compiled; None on a CPU."""
+    """Peak GPU memory of one call after warm-up, in gigabytes above a number of bytes; None on a CPU."""
     for _ in range(warm):
         work()
     if get_bench_device() != "cuda":

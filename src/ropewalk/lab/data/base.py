@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ropewalk.encoding import one_of, positives
+from ropewalk.arguments import one_of, positives
 from ropewalk.lab.data.sampling import split_train_validation
 
 # Images that are converted to float at once, which takes four times their memory.

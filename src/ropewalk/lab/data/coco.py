@@ -39,12 +39,13 @@ from ropewalk.validation import (
 
 CocoEntry = dict[str, Any]
 MAX_RUN_BITS = 35
+"""Most bits of a run length in the compressed form."""
 MAX_COORDINATE = 10**5
 """Largest coordinate of a polygon, in pixels. pycocotools draws polygons as far as they go, and crashes on the largest."""
 
 
 def check_coco_entries(path: Path, what: str, entries: Sequence[Any], rules: Mapping[str, FieldRule]) -> None:
-    """Refuse a file with an entry that breaks a rule; `what` an entry is, is said."""
+    """Raise an error if an entry of a file breaks a rule; `what` names the kind of entry."""
     for place, entry in enumerate(entries):
         if fault := find_violation(entry, rules):
             known = isinstance(entry, dict) and "id" in entry
@@ -98,23 +99,23 @@ def import_pycocotools(module: str) -> Any:
     try:
         return importlib.import_module(f"pycocotools.{module}")
     except ImportError as error:
-        raise ValueError(f"boxes and masks are judged by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
+        raise ValueError(f"boxes and masks are evaluated by pycocotools: pip install 'ropewalk[dense]' ({error})") from error
 
 
 def read_masks(path: Path, image: _MaskEntry, entries: list[_MaskEntry]) -> Tensor:
-    """Masks bool (n, rows, columns) of what is in an image, which has a height and a width."""
+    """The masks of the objects of an image, bool (n, rows, columns)."""
     out = torch.zeros(len(entries), image["height"], image["width"], dtype=torch.bool)
     for mask, entry in zip(out, entries, strict=True):
         try:
             mask.copy_(torch.from_numpy(decode_mask(entry["segmentation"], *mask.shape)))
         except Exception as error:
-            told = f"the outline of annotation {entry.get('id')!r} in {path}"
-            raise ValueError(f"{told} cannot be read: {type(error).__name__}: {error}") from error
+            what = f"the mask of annotation {entry.get('id')!r} in {path}"
+            raise ValueError(f"{what} cannot be read: {type(error).__name__}: {error}") from error
     return out
 
 
 def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
-    """The mask of polygons, or of run lengths, compressed or not, of an image of so many rows and columns."""
+    """Decode the mask of an image from polygons or from a run-length encoding, compressed or not."""
     if isinstance(outline, dict):
         _check_run_lengths(outline, rows, columns)
     coded = outline
@@ -155,12 +156,12 @@ def _expand_run_lengths(text: str) -> list[int]:
 
 
 def encode_masks(masks: Tensor) -> list[_MaskEntry]:
-    """Masks (n, rows, columns) as run lengths."""
+    """Encode masks (n, rows, columns) by run lengths."""
     return [import_pycocotools("mask").encode(np.asfortranarray(mask.numpy())) for mask in masks.cpu().byte()]
 
 
 class CocoData(DetectionData):
-    """Images of both files, those of the first first; images are read when they are asked for."""
+    """Images of both annotation files, in order; each is read when it is requested."""
 
     def __init__(self, folder: Path, *, validation: float, fraction: float, masks: bool) -> None:
         self.name, self.masks, self.left_out = folder.name, masks, 0
@@ -173,7 +174,7 @@ class CocoData(DetectionData):
             self._add(folder, held[part], path)
         _check_no_overlap(self.images)
         if self.left_out:
-            warnings.warn(f"{folder}: {self.left_out} boxes of which nothing lies in the image are left out", stacklevel=2)
+            warnings.warn(f"{folder}: {self.left_out} boxes outside of their image are left out", stacklevel=2)
         count = len(held["train"]["images"])
         rest, kept = hold_out_share(
             torch.zeros(count, dtype=torch.int64), validation, seed=SCENE_SPLIT_SEED, stream=VALIDATION_STREAM
@@ -182,14 +183,16 @@ class CocoData(DetectionData):
         self.index = {"train": choose_train_share(rest, fraction), "validation": kept, "test": test}
 
     def _add(self, folder: Path, held: CocoEntry, path: Path) -> None:
-        """The images of a file, each with the things in it. Their names may not leave the folder."""
+        """Add the images of a file, each with its annotations. Their names may not leave the folder."""
         images = folder / path.stem.removeprefix("instances_")
         by_image: dict[Any, list[CocoEntry]] = {image["id"]: [] for image in held["images"]}
         for entry in held["annotations"]:
             if entry["image_id"] not in by_image:
-                raise ValueError(f"{path} has something in image {entry['image_id']}, and no such image")
+                raise ValueError(f"{path} has an annotation of image {entry['image_id']!r}, but no image with this id")
             if entry["category_id"] not in self.labels:
-                raise ValueError(f"{path} has something of kind {entry['category_id']}, and no such kind")
+                raise ValueError(
+                    f"{path} has an annotation of category {entry['category_id']!r}, but no category with this id"
+                )
             image = by_image[entry["image_id"]]
             image.append(entry)
         if len(by_image) < len(held["images"]):
@@ -200,7 +203,7 @@ class CocoData(DetectionData):
             self.images.append((resolve_inside(images, image["file_name"], root=folder), image, there))
 
     def scene(self, number: int) -> ImageScene:
-        """An image with the things in it."""
+        """Read an image with its objects."""
         path, said, entries = self.images[number]
         image = read_image_tensor(path)
         _check_image_size(path, said, *image.shape[-2:])
@@ -213,16 +216,16 @@ class CocoData(DetectionData):
         return ImageScene(image, boxes, labels, crowd, torch.tensor(areas, dtype=torch.float32), masks)
 
     def look_at(self, number: int) -> None:
-        """An image of the size that its entry says, and outlines of that size where they say one."""
+        """Check that the image and its run-length masks have the size of the image's entry."""
         path, said, entries = self.images[number]
         with open_image_file(path, open_image_lazily) as image:
             _check_image_size(path, said, image.height, image.width)
         for entry in entries if self.masks else ():
             if isinstance(outline := entry["segmentation"], dict):
-                _check_image_size(f"the outline of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
+                _check_image_size(f"the mask of annotation {entry.get('id')!r} in {path}", said, *outline["size"])
 
-    def things(self, part: str) -> int:
-        """Things of a part that are no crowd."""
+    def count_objects(self, part: str) -> int:
+        """The number of objects in a split, without crowds."""
         entries = (entry for number in self.index[part].tolist() for entry in self.images[number][2])
         return sum(not entry.get("iscrowd", 0) for entry in entries)
 
@@ -230,26 +233,26 @@ class CocoData(DetectionData):
 def _check_image_size(what: Path | str, said: CocoEntry, *sides: int) -> None:
     if sides != (said["height"], said["width"]):
         came = " × ".join(map(str, sides))
-        raise ValueError(f"{what} must be of {said['height']} × {said['width']} pixels, as its entry says, got {came}")
+        raise ValueError(f"{what} must be of {said['height']} × {said['width']} pixels as in its entry, got {came}")
 
 
 def _check_no_overlap(images: list[tuple[Path, CocoEntry, list[CocoEntry]]]) -> None:
-    """No image is there twice: not in one file, nor under the same name, byte for byte, in both."""
+    """Raise an error for an image that is listed twice in a file, or is in both sets under one name, byte for byte."""
     seen: dict[str, Path] = {}
     for path, _, _ in images:
         other = seen.setdefault(path.name, path)
         if other is not path and (other == path or _same_bytes(other, path)):
-            raise ValueError(f"the same image may not be there twice, got {other} and {path}")
+            raise ValueError(f"an image must not be listed twice, got {other} and {path}")
 
 
 def _same_bytes(one: Path, other: Path) -> bool:
-    """Whether two files that are there have the same bytes."""
+    """Whether two files exist and have the same bytes."""
     both = one.is_file() and other.is_file() and one.stat().st_size == other.stat().st_size
     return both and one.read_bytes() == other.read_bytes()
 
 
 def _clip_box(box: list[float], image: CocoEntry) -> list[float] | None:
-    """A box of x, y, width, height as x, y, x, y in its image; None where nothing is left."""
+    """Convert a box from x, y, width, height to x, y, x, y, clipped to its image; None if nothing is left."""
     x, y, width, height = box
     left, right = (min(max(each, 0.0), image["width"]) for each in (x, x + width))
     top, bottom = (min(max(each, 0.0), image["height"]) for each in (y, y + height))
@@ -265,7 +268,7 @@ def _annotation_file(folder: Path, part: str) -> Path:
 
 
 def _read_annotations(path: Path, masks: bool) -> CocoEntry:
-    """What a file says, if it says what it must."""
+    """Read an annotation file and check its entries."""
     try:
         held = parse_json(read_file_bytes(path))
         missing = [name for name in ("images", "annotations", "categories") if not isinstance(held.get(name), list)]
@@ -280,7 +283,7 @@ def _read_annotations(path: Path, masks: bool) -> CocoEntry:
 
 
 def _category_names(held: dict[str, CocoEntry], files: dict[str, Path]) -> dict[int, str]:
-    """Names of kinds by their numbers, in the order of these, which both files share."""
+    """Names of categories by id, in ascending order; both files must have the same."""
     train, test = ({each["id"]: each["name"] for each in held[part]["categories"]} for part in ("train", "val"))
     if train != test:
         raise ValueError(f"{files['train']} and {files['val']} must have the same categories, got {train} and {test}")

@@ -85,7 +85,7 @@ def _existing_file(path: Path, plain: str) -> Path:
     if path.is_file():
         return path
     if path.suffix == ".npz" or len(path.parts) > 1:
-        raise ValueError(f"data must be a .npz file or a folder of images, but there is none at {path}")
+        raise ValueError(f"data must be a .npz file or a folder of images, but {path} does not exist")
     raise ValueError(describe_unknown("dataset", [plain], [*list_datasets(), "a .npz file", "a folder"]))
 
 
@@ -118,14 +118,16 @@ def load_torchvision_source(name: str, root: Path) -> ImageSource:
 
 
 def _open_torchvision(name: str, root: Path, *, train: bool) -> Any:
-    """The dataset's object; if its files are missing, the error says how to get them."""
+    """Open a dataset; if its files are missing, the error has the command that downloads them."""
     kind, folder = TORCHVISION_SETS[name]
     try:
         return getattr(torchvision.datasets, kind)(root, train=train, download=False)
     except Exception as error:
-        state = "but cannot be read" if (root / folder).exists() else "but is not there"
+        there = (root / folder).exists()
+        state = f"in {root / folder} cannot be read ({error})" if there else f"was not found in {root / folder}"
         get = f'python -c "import torchvision; torchvision.datasets.{kind}({str(root)!r}, download=True)"'
-        raise ValueError(f"{name} must lie in {root / folder}, {state} ({error}); this gets it: {get}") from error
+        hint = f"To download it, run {get}; or set `root` to the folder that has {Path(folder).parts[0]}/"
+        raise ValueError(f"the dataset {name} {state}. {hint}") from error
 
 
 def _stack_samples(found: Any) -> LabeledImages:

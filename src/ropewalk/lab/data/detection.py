@@ -1,4 +1,4 @@
-"""What Penn-Fudan and COCO have in common: images with objects, each with a box, a class and, if requested, a mask.
+"""Base class of detection datasets (Penn-Fudan, COCO): images with objects, which have a box, a class and perhaps a mask.
 
     scenes = CocoData(Path("data/coco"), validation=0.1, fraction=1.0, masks=True)
     scenes.read("test", 3)   # an ImageScene
@@ -35,7 +35,7 @@ class ImageScene:
     boxes   float32 (n, 4): x, y, x, y in pixels, inside the image.
     labels  int64 (n,), from 1 on.
     crowd   bool (n,): many objects in one box: not trained on, and no false positive if detected.
-    areas   float32 (n,): pixels of the objects, by which they are small or large.
+    areas   float32 (n,): pixels of each object, which decide whether it counts as small or large.
     masks   bool (n, rows, columns), or None if not requested.
     """
 
@@ -54,7 +54,7 @@ class ImageScene:
 
 
 class DetectionData(HasMoments):
-    """Images in three parts. `index` has the places of those of a part among all; `things` counts what is to be found."""
+    """Images with objects, in three splits. `index` has the image numbers of each split."""
 
     name: str
     classes: list[str]
@@ -65,46 +65,46 @@ class DetectionData(HasMoments):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Images of each part."""
+        """The number of images of each split."""
         return {part: len(index) for part, index in self.index.items()}
 
     def read(self, part: str, place: int) -> ImageScene:
-        """An image of a part, and what is in it."""
+        """An image of a split, with its objects."""
         return self.scene(int(self.index[part][place]))
 
     @abstractmethod
     def scene(self, number: int) -> ImageScene:
-        """An image, by its number among all."""
+        """An image, with its objects, by its number."""
 
     def look(self) -> None:
-        """Refuse files that are no images, or others than is said. It reads the beginning of every file, and no more."""
+        """Check every file: it must be an image, and have the size in its annotation. Reads only the headers of files."""
         for number in torch.cat([*self.index.values()]).tolist():
             self.look_at(number)
 
     @abstractmethod
     def look_at(self, number: int) -> None:
-        """Refuse an image, by its number among all, for what its file says at its beginning."""
+        """Check the header of one image file, by the image's number."""
 
     @abstractmethod
-    def things(self, part: str) -> int:
-        """Things of a part that are no crowd."""
+    def count_objects(self, part: str) -> int:
+        """The number of objects in a split, without crowds."""
 
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and deviation of each channel of at most 256 images that are trained on, at even distances among them."""
+        """Mean and standard deviation of each channel over at most 256 evenly spaced training images."""
         train = self.index["train"]
         some = train[spread_evenly(len(train), MAX_MOMENT_SCENES)].tolist()
         return channel_moments((self.scene(number).image.unsqueeze(0) for number in some), 3)
 
     def facts(self) -> dict[str, Any]:
-        """What tells these images from others."""
-        told = {"classes": len(self.classes), "channels": 3, "counts": self.counts}
-        told |= {"mean": list(self.mean), "std": list(self.std)}
-        return {**told, "things": {part: self.things(part) for part in self.index}}
+        """What identifies these images."""
+        facts = {"classes": len(self.classes), "channels": 3, "counts": self.counts}
+        facts |= {"mean": list(self.mean), "std": list(self.std)}
+        return {**facts, "things": {part: self.count_objects(part) for part in self.index}}
 
 
 def read_image_tensor(path: Path) -> Tensor:
-    """The image of a file, uint8 (3 rows columns), gray ones too."""
+    """Read an image file as uint8 (3 rows columns); gray images get three equal channels."""
     try:
         image: Tensor = F.pil_to_tensor(read_rgb_image(path))
     except Exception as error:
@@ -113,11 +113,11 @@ def read_image_tensor(path: Path) -> Tensor:
 
 
 def choose_train_share(index: Tensor, fraction: float) -> Tensor:
-    """The images of a part that are trained on: a share of them, smaller ones inside larger ones."""
+    """Choose a share of the training images; smaller shares are subsets of larger ones."""
     chosen, _ = split_train_validation(torch.zeros_like(index), seed=SCENE_SPLIT_SEED, validation=0.0, fraction=fraction)
     return index[chosen]
 
 
 def stack_boxes(boxes: Sequence[Sequence[float]]) -> Tensor:
-    """Boxes (n, 4), also where there are none."""
+    """Boxes as a tensor (n, 4), also for n = 0."""
     return torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)

@@ -21,7 +21,7 @@ IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 
 
 def open_image_lazily(path: str | Path) -> Image.Image:
-    """The image of a file, of which no pixel is read yet."""
+    """Open an image file and read its header alone."""
     image = open_known_image(path)
     if image.mode.startswith(DEEP_MODES):
         image.close()
@@ -44,7 +44,7 @@ def open_known_image(path: str | Path) -> Image.Image:
 
 
 def read_rgb_image(path: str | Path) -> Image.Image:
-    """The image of a file, in colours."""
+    """Read an image file and convert it to RGB."""
     with open_image_lazily(path) as image:
         return image.convert("RGB")
 
@@ -56,21 +56,21 @@ LABEL_MAP_MODES = ("P", "L", "1")
 
 
 class MapPair(NamedTuple):
-    """The paths of an image and of its map."""
+    """The paths of an image and of its segmentation mask."""
 
     image: Path
     map: Path
 
 
 def read_map_pair(pair: MapPair, classes: int, *, binary: bool = False) -> tuple[Image.Image, Image.Image]:
-    """An RGB image and its map, grey levels of which are class numbers or 255, of one size."""
+    """Read an RGB image and its segmentation mask, whose gray levels are class numbers or 255."""
     image, numbers = open_image_file(pair.image, read_rgb_image), read_class_map(pair.map, classes, binary=binary)
     _check_same_size(pair, image.size, (numbers.shape[1], numbers.shape[0]))
     return image, Image.fromarray(numbers)
 
 
 def read_class_map(path: Path, classes: int, *, binary: bool = False) -> np.ndarray:
-    """The numbers of a map, all of which are classes or 255; `binary` takes whatever is not 0 for class 1."""
+    """The class numbers of a segmentation mask, or 255; with `binary`, every number but 0 is class 1."""
     numbers = read_label_map(path)
     numbers = (numbers > 0).astype(np.uint8) if binary else numbers
     wrong = np.unique(numbers[(numbers >= classes) & (numbers != IGNORED_LABEL)])
@@ -81,7 +81,7 @@ def read_class_map(path: Path, classes: int, *, binary: bool = False) -> np.ndar
 
 
 def read_label_map(path: Path) -> np.ndarray:
-    """The numbers of a map as its file has them, uint8 (rows columns)."""
+    """The numbers of a segmentation mask as stored, uint8 (rows columns)."""
     with open_image_file(path) as map:
         _check_map_mode(path, map.mode)
         try:
@@ -91,14 +91,14 @@ def read_label_map(path: Path) -> np.ndarray:
 
 
 def check_map_pair(pair: MapPair) -> None:
-    """Refuse files that are no image and no map of it, by what they say at their beginning."""
+    """Check the headers of an image and its segmentation mask."""
     with open_image_file(pair.image, open_image_lazily) as image, open_image_file(pair.map) as map:
         _check_map_mode(pair.map, map.mode)
         _check_same_size(pair, image.size, map.size)
 
 
 def open_image_file(path: Path, way: Callable[[Path], Image.Image] = open_known_image) -> Image.Image:
-    """An image, opened in a way: of which the beginning of the file is read, if nothing else is said."""
+    """Open an image with a function, by default one that reads the header alone; errors name the file."""
     try:
         return way(path)
     except Exception as error:
@@ -111,10 +111,14 @@ def _unreadable_image(path: Path, error: Exception) -> str:
 
 def _check_map_mode(path: Path, mode: str) -> None:
     if mode not in LABEL_MAP_MODES:
-        raise ValueError(f"{path} must be a map of class numbers, with a palette or grey of 8 bits, got the mode {mode}")
+        raise ValueError(
+            f"{path} must be a segmentation mask of class numbers, palette or gray with 8 bits, got the mode {mode}"
+        )
 
 
 def _check_same_size(pair: MapPair, image: tuple[int, int], map: tuple[int, int]) -> None:
     if image != map:
         sizes = f"{image[0]} × {image[1]} and {map[0]} × {map[1]}"
-        raise ValueError(f"an image and its map must have one size, got {sizes} pixels of {pair.image} and {pair.map}")
+        raise ValueError(
+            f"an image and its segmentation mask must have one size, got {sizes} pixels of {pair.image} and {pair.map}"
+        )

@@ -1,7 +1,7 @@
 """Datasets in a folder of images, read and cropped by workers while the model computes.
 
-A folder has train/ and test/, with a folder of images for each class, and may have val/ for validation. If val/ is there
-without test/, as in ImageNet, it is the test set. Images become RGB, of one size, as `ImageCrops` cuts them.
+A folder has train/ and test/, with a folder of images for each class, and may have val/ for validation. If there is
+val/ but no test/, as in ImageNet, val/ is the test set. `ImageCrops` converts images to RGB and crops them to one size.
 """
 
 import math
@@ -22,11 +22,10 @@ from ropewalk.lab.data.loader import WorkerData
 from ropewalk.lab.data.sampling import split_train_validation
 from ropewalk.lab.hash_random import draw_uniform
 
-# Crops. In training, if a crop is requested, a random resized one: by default an area of 8 % to 100 % of the image and a
-# ratio of width to height of 3/4 to 4/3, its logarithm uniform. Up to ten are drawn until one fits into the image, and if
-# none does, it is the largest in the center with such a ratio. In evaluation, the image is resized until 7/8 of it cover the
-# size, and the center is cut out. Both resize by antialiased bilinear interpolation. Draws follow from the seed, the epoch
-# and the index of the sample.
+# Random crops of training: by default an area of 8 % to 100 % of the image and a ratio of width to height of 3/4 to 4/3,
+# log-uniform. The first of ten draws that fits into the image is used, else the largest centered box of an allowed ratio.
+# Evaluation resizes the image until 7/8 of it cover the size, and crops the center. Both use antialiased bilinear
+# interpolation. Draws depend on the seed, the epoch and the index of the sample alone.
 FILE_CROP_TRIES = 10
 # The part of the image that evaluation uses, along its shorter side: 224 of 256 pixels.
 CENTER_SHARE = 7 / 8
@@ -40,9 +39,12 @@ CropDraws = list[list[float]]
 
 
 class ImageCrops(Dataset[ImageBatch | str]):
-    """Batches of images that are cut to size, at random if there is a crop; or the message of an error about a file.
+    """Batches of cropped images. A file that cannot be read yields the message of its error in place of a batch.
 
-    samples  Files and labels. A key is an epoch and the indices of a batch among them.
+    A key is an epoch and the indices of the batch's samples.
+
+    samples  Paths of files and their labels.
+    crop     Range of the random resized crop; None crops the center.
     """
 
     what = "an image"
@@ -70,7 +72,7 @@ class ImageCrops(Dataset[ImageBatch | str]):
         return ImageBatch(images, torch.tensor([self.samples[row][1] for row in rows], dtype=torch.int64), index)
 
     def _draws(self, epoch: int, index: Tensor) -> list[CropDraws]:
-        """The numbers of each sample; none where nothing is random."""
+        """The random numbers of each sample; empty lists without a random crop."""
         if self.crop is None:
             return [[]] * len(index)
         return (
@@ -80,7 +82,7 @@ class ImageCrops(Dataset[ImageBatch | str]):
         )
 
     def _open(self, path: str, draws: CropDraws) -> Any:
-        """Read what is cropped."""
+        """Read the file of a sample, before it is cropped."""
         return read_rgb_image(path)
 
     def _cut(self, image: Any, draws: CropDraws) -> Tensor:
@@ -91,12 +93,12 @@ class ImageCrops(Dataset[ImageBatch | str]):
 
 
 def crop_and_resize(image: Any, area: PixelBox, size: tuple[int, int]) -> Tensor:
-    """What lies in the box of an image, or of all frames (n 3 H W), at the size."""
+    """Crop an image, or all frames (n 3 H W), to a box, and resize the result."""
     return _to_tensor(F.resized_crop(image, *area, size))
 
 
 def center_crop(image: Any, size: tuple[int, int]) -> Tensor:
-    """The middle of an image, or of all frames (n 3 H W), at the size."""
+    """Resize an image, or all frames (n 3 H W), and crop its center."""
     height, width = F.get_size(image)
     factor = max(size[0] / height, size[1] / width) / CENTER_SHARE
     whole = F.resize(image, [max(round(height * factor), size[0]), max(round(width * factor), size[1])])
@@ -109,7 +111,7 @@ def _to_tensor(image: Any) -> Tensor:
 
 
 def choose_crop_box(size: Sequence[int], draws: CropDraws, crop: CropRange) -> PixelBox:
-    """A random box in an image of that size, by as many tries as it takes."""
+    """The box of a random resized crop: the first draw that fits, else the largest centered box of an allowed shape."""
     height, width = size
     least, most = crop.scale
     low, high = map(math.log, crop.ratio)
@@ -129,13 +131,13 @@ MAX_MOMENT_IMAGES = 2048
 
 
 class FolderData(WorkerData):
-    """A folder, its training set cut into training and validation set if it has no own validation set.
+    """A dataset in a folder. If the folder has no validation set, a share of the training set is held out.
 
-    Mean and deviation are those of at most 2,048 training images, at even distances among them, cut as at evaluation. Images
-    that are cut so stay in memory, if a split has not too many of them, and their files are read once.
+    Mean and standard deviation are computed from at most 2,048 evenly spaced training images, with the crop of evaluation.
+    Images with that crop are cached in memory if the split is small enough, so that their files are read once.
 
-    workers  Processes that read, at most one a core; 0 reads where the batches are used. Batches do not depend on it.
-    crop     How training images are cut at random; None cuts them as at evaluation.
+    workers  Number of worker processes, at most one per core; 0 reads in the calling process. Batches do not depend on it.
+    crop     Range of the random crop of training images; None crops the center, as in evaluation.
     """
 
     things = "images"
@@ -170,20 +172,20 @@ class FolderData(WorkerData):
         super().__init__(self._crops, index, workers)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same data; what was kept elsewhere is read again."""
+        """The same data on a device, with an empty cache."""
         self._kept = {}
         return super().to(device)
 
     def _batches(self, split: str, order: list[Tensor], epoch: int) -> Iterator[ImageBatch]:
         count, shape, read = self.counts[split], (self.channels, *self.size), super()._batches
-        # Random crops differ in every epoch, so that only other images are worth keeping.
+        # Random crops differ in every epoch, so that caching them is useless.
         if not self._crops[split].still or not SampleCache.fits(count, shape):
             return read(split, order, epoch)
         kept = self._kept[split] = self._kept.get(split) or SampleCache(count, shape, self.device)
         return kept.batches(order, lambda some: read(split, some, epoch))
 
     def _found(self, path: Path) -> DatasetFolder:
-        """The files of each class in a folder, if each has some."""
+        """List the files of each class, each of which must have some."""
         try:
             return self._files(path)
         except FileNotFoundError as error:
@@ -195,7 +197,7 @@ class FolderData(WorkerData):
     def _cuts(
         self, samples: Sequence[tuple[str, int]], seed: int | None = None, crop: CropRange | None = None
     ) -> ImageCrops:
-        """What reads them: for training by a seed, as at evaluation without one."""
+        """The dataset of cropped images: random crops with a seed and a crop range, else the crop of evaluation."""
         return ImageCrops(samples, self.size, seed or 0, crop)
 
     @cached_property
@@ -207,7 +209,7 @@ class FolderData(WorkerData):
 
 
 def _list_splits(path: Path, found: Callable[[Path], DatasetFolder]) -> dict[str, DatasetFolder]:
-    """The files of each split, whose classes agree."""
+    """List the files of each split, all of which must have the same classes."""
     there = [part for part in ("train", "val", "test") if (path / part).is_dir()]
     if "train" not in there or len(there) < 2:
         raise ValueError(f"{path} must have train/ and test/ or val/, got {', '.join(there) or 'none of them'}")

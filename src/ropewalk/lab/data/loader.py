@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class SampleReader(Generic[T]):
-    """Reads the samples of keys, in their order; a sample that is a string is the message of an error.
+    """Reads the samples of keys in order, in worker processes. A sample that is a string is the message of an error.
 
-    workers  Processes that read, at most one a core; 0 reads where samples are used. What is read does not depend on it.
-    name     What is read, for error messages.
-    lasting  Whether workers stay after a pass.
+    workers  Number of worker processes, at most one per core; 0 reads in the calling process. Samples do not depend on it.
+    name     The name of the split, for error messages.
+    lasting  Whether workers are kept after a pass.
     """
 
     def __init__(self, samples: Dataset[T | str], workers: int, name: str, *, lasting: bool = True) -> None:
@@ -39,7 +39,7 @@ class SampleReader(Generic[T]):
         )
 
     def read(self, keys: Sequence[Any]) -> Iterator[T]:
-        """A sample for each key. Workers stay, so that two passes cannot go on side by side."""
+        """A sample for each key. A new pass ends an earlier one, since both share the workers."""
         self._asked[:] = keys
         self._pass += 1
         turn = self._pass
@@ -50,13 +50,13 @@ class SampleReader(Generic[T]):
                 raise ValueError(sample)
             yield sample
             if self._pass != turn:
-                raise RuntimeError(f"batches of {self.name!r} were asked for anew, which ends an earlier pass through them")
+                raise RuntimeError(f"a new pass through {self.name!r} was started, which ends the earlier one")
 
 
 class WorkerData(ImageData):
-    """Each split has a reader whose samples are batches, by epoch and indices, or the message of an error about a file.
+    """Data read by workers, in batches by epoch and indices. A file that cannot be read yields the message of its error.
 
-    index    Of each split, the numbers of its samples.
+    index    Indices of the samples of each split.
     workers  Processes that read, as in `SampleReader`.
     """
 
@@ -68,10 +68,10 @@ class WorkerData(ImageData):
 
     @abstractmethod
     def _plain(self) -> Dataset[ImageBatch | str]:
-        """What reads training samples with nothing random, all of one size."""
+        """The dataset of training samples without randomness, all of one size."""
 
     def _some(self, most: int) -> Iterator[ImageBatch]:
-        """At most so many training samples, at even distances among them, as `_plain` reads them."""
+        """At most so many evenly spaced training samples, as `_plain` reads them."""
         some = self._index["train"][spread_evenly(self.counts["train"], most)]
         keys = [(0, rows.tolist()) for rows in torch.split(some, 32)]
         return SampleReader(self._plain(), self.workers, "train", lasting=False).read(keys)

@@ -1,7 +1,7 @@
 """Datasets in a `.npz` file, as in MedMNIST: train_images, train_labels, test_images, test_labels, and optionally val_images
 and val_labels.
 
-Images are uint8 of the shapes of `layout`, or 0 and 1 of any type: then they are occupancy grids and become 0 and 255; the
+Images are uint8, in the shapes of `infer_layout`; or 0 and 1 of any type: occupancy grids, which become 0 and 255. The
 training images decide this for all. Labels are whole numbers, (N,) or (N, 1). Names of classes may be stored as `classes`;
 without them, classes are called "0", "1", … up to the largest label in training. Nothing is unpickled. Test images that are
 also training images, byte for byte, are kept; a warning reports how many there are.
@@ -100,6 +100,11 @@ def _make_samples(
 def _open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """The file, if it is an archive."""
     with open_regular_file(path) as raw:
+        # NumPy takes any other file for a pickle, and its error advises to allow that.
+        magic = raw.read(len(np.lib.format.MAGIC_PREFIX))
+        raw.seek(0)
+        if not magic.startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
+            raise ValueError(f"{path} cannot be read: it is no .npz file, as numpy.savez writes them")
         try:
             _check_archive_size(raw, path)
             # Pickled objects run code when they are loaded.
@@ -142,6 +147,11 @@ def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
     try:
         return np.asarray(file[key])
     except NPZ_ERRORS as error:
+        if "pickle" in str(error):
+            raise ValueError(
+                f"{key} of {path} cannot be read: it holds Python objects, which are never unpickled; "
+                "save an array of numbers or strings"
+            ) from error
         raise ValueError(f"{key} of {path} cannot be read: {error}") from error
 
 

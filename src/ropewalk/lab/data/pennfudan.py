@@ -71,8 +71,8 @@ class PennFudanData(DetectionData):
         """An image and a mask of one size."""
         check_map_pair(MapPair(*self.files[number]))
 
-    def things(self, part: str) -> int:
-        """Pedestrians of a part."""
+    def count_objects(self, part: str) -> int:
+        """The number of pedestrians in a split."""
         return sum(len(self._masks(number)) for number in self.index[part].tolist())
 
     def _masks(self, number: int) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import positive
+from ropewalk.arguments import positive
 from ropewalk.lab.hash_random import draw_words
 
 # The random stream that orders an epoch, different from those of augmentation.
@@ -22,11 +22,11 @@ def epoch_order(
     batch, world = positive("batch", batch), positive("world", world)
     _check_rank(rank, world)
     if pairs and batch % (2 * world):
-        raise ValueError(f"batch must be a multiple of 2 · world, so that shares are even, got {batch} and {world}")
+        raise ValueError(f"batch must be a multiple of {_format_divisor(2 * world, world)}, got {batch}")
     if batch % world:
-        raise ValueError(f"batch must be a multiple of world, so that shares are equal, got {batch} and {world}")
+        raise ValueError(f"batch must be a multiple of {_format_divisor(world, world)}, got {batch}")
     if count < batch:
-        raise ValueError(f"batch must be at most the number of samples, got {batch} and {count}")
+        raise ValueError(f"batch must be at most {count}, the number of training samples, got {batch}")
     order = order_by_draw(torch.arange(count), seed=seed, epoch=epoch, stream=SHUFFLE_STREAM)
     # Each row is a batch, cut into the runs of the processes.
     whole = order[: count - count % batch].view(-1, world, batch // world)
@@ -44,7 +44,7 @@ def sequential_order(count: int, batch: int, rank: int = 0, world: int = 1) -> l
 
 
 def spread_evenly(count: int, most: int) -> Tensor:
-    """At most so many of the samples, at even distances among them, the first and the last included."""
+    """Indices of at most so many evenly spaced samples, with the first and the last."""
     return torch.linspace(0, count - 1, min(most, count), dtype=torch.float64).round().long()
 
 
@@ -53,9 +53,15 @@ def order_by_draw(index: Tensor, *, seed: int, epoch: int, stream: int) -> Tenso
     return draw_words(seed, epoch, index, stream, 1)[:, 0].argsort()
 
 
+def _format_divisor(divisor: int, world: int) -> str:
+    """What a batch must be a multiple of, with the reason."""
+    reason = "pairs of samples are not split" if divisor == 2 * world else "samples are shared equally"
+    return f"{divisor}, since {reason}{'' if world == 1 else f' among {world} processes'}"
+
+
 def _check_rank(rank: int, world: int) -> None:
     if not 0 <= rank < world:
-        raise ValueError(f"rank must be from 0 to world - 1, got {rank} of {world}")
+        raise ValueError(f"rank must be from 0 to {world - 1}, below the number of processes, got {rank}")
 
 
 # The split. Each sample draws a number from the seed and its index, and these order the samples of a class; the k-th of n,
@@ -88,7 +94,7 @@ def hold_out_share(labels: Tensor, share: float, *, seed: int, stream: int) -> t
 
 
 def _class_ranks(labels: Tensor, index: Tensor, seed: int, stream: int) -> tuple[Tensor, Tensor]:
-    """Where each sample stands in the drawn order of its class, and how many the class has, in float64."""
+    """The rank of each sample in the random order of its class, and the size of the class, in float64."""
     order = order_by_draw(index, seed=seed, epoch=0, stream=stream)
     order = order[labels[order].argsort(stable=True)]
     sizes = labels.bincount()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import one_of, positive
+from ropewalk.arguments import one_of, positive
 from ropewalk.lab.data.sampling import epoch_order
 from ropewalk.lab.file_gate import check_memory_budget, check_regular_file
 from ropewalk.lab.hash_random import derive_seed, draw_uniform

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ropewalk.lab.figures.figure_layout import SMALL_LABEL_SIZE, create_figure_page, get_legend_style, style_axes
 from ropewalk.lab.figures.theme import FigureTheme, get_figure_theme
 
-MODE_COLOR_AXES = {"eager": "row", "captured": "frame", "compiled": "column", "compiled and captured": "place"}
+MODE_COLOR_AXES = {"eager": "row", "captured": "frame", "compiled": "column", "compiled and captured": "position"}
 COST_PANELS = {"train ms ratio": "training step", "infer ms ratio": "inference"}
 ROW_SPACING, PANEL_MARGIN = 0.16, 0.1  # inches between the modes of an encoding, and around them
 

@@ -83,7 +83,7 @@ def draw_decay(
 def compute_decay_curves(
     encoding: Encoding, size: Sequence[int], *, axis: int = -1, seed: int = 0, layer: int = 0
 ) -> DecayCurves:
-    """The scores that `decay` draws."""
+    """The scores that `draw_decay` draws."""
     axis %= encoding.axes
     n = size[axis]
     away = (

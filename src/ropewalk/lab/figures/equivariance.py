@@ -1,4 +1,4 @@
-"""Where in an image scores change when all tokens move."""
+"""Figure of the equivariance error: how much scores change, by the position of the query, when all tokens move."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,13 +37,13 @@ MAP_SIDE, SCALE_SPACE, MAP_SPACE = (
     2.5,
     1.15,
     0.75,
-)  # inches: of a map, of words and the scale at its sides, of words above and below
+)  # in inches: a map, its labels and color scale at the sides, its labels above and below
 NO_CHANGE_TEXT = f"no change: below {format_residual(SCORE_ROUNDING)}"
-CHANGE_UNIT = "change over size of a score"
+CHANGE_UNIT = "change relative to the score"
 
 
 class ChangeMap(NamedTuple):
-    """The change of scores of queries at each place when all tokens move along an axis, and over all places."""
+    """The change of scores when all tokens move along an axis, by the position of the query; and its mean."""
 
     axis: str
     values: Tensor
@@ -53,11 +53,11 @@ class ChangeMap(NamedTuple):
 def draw_equivariance(
     encoding: Encoding, *, theme: str = "light", size: Sequence[int] | None = None, layer: int = 0
 ) -> Figure:
-    """How much scores change when all tokens move by one patch along an axis: a map of the queries' places for each axis.
+    """Change of scores, by the position of the query, when all tokens move by one patch: a map for each axis of movement.
 
-    Shown is the root mean square change of a score over that of a score, over keys everywhere, random vectors, and heads,
-    on one scale for all maps. What rounding alone may have made is left blank. With one axis it is a line; of more than
-    two, maps are of the last two, over all places along the others.
+    The root mean square change of a score, divided by the root mean square score, over keys at all positions, random vectors
+    and heads. All maps have one color scale, and changes within rounding error are blank. With one axis it is a line; with
+    three, maps show the last two, averaged over the first.
     """
     look, size = get_figure_theme(theme), resolve_grid_size(encoding, size)
     maps, places = compute_change_maps(encoding, size, layer=layer)
@@ -73,9 +73,11 @@ def draw_equivariance(
 def compute_change_maps(
     encoding: Encoding, size: Sequence[int], *, layer: int = 0
 ) -> tuple[list[ChangeMap], tuple[int, ...]]:
-    """The maps that `equivariance` draws, and how many places they have along each axis."""
+    """The maps that `draw_equivariance` draws, and their number of positions along each axis."""
     if not turns(encoding):
-        raise ValueError(f"only encodings that turn channels by generators can be drawn so, got {encoding!r}")
+        raise ValueError(
+            f"the figure equivariance needs an encoding that rotates channels by generators, got {encoding.name!r}"
+        )
     encoding = convert_to_float64(encoding)
     shifts = [TokenShift(axis, 1.0, distance) for axis, distance in enumerate(measure_patch_steps(encoding, size))]
     change, places = measure_shift_change(encoding, size, shifts, most=max(size), work=MAX_SHIFT_WORK // 4)
@@ -90,15 +92,13 @@ def compute_change_maps(
 
 
 def _format_note(size: Sequence[int], places: Sequence[int]) -> str:
-    """What is shown, at how many places, and over what."""
-    words = (
-        "Root mean square change over that of a score itself: a query at each place, keys at all of them, random vectors,"
-    )
-    words += " all heads."
+    """Describe what is shown and over what it is averaged."""
+    words = "Root mean square change over root mean square score: a query at each position, keys at all positions,"
+    words += " random vectors, all heads."
     if tuple(places) != tuple(size):
-        words += f" At {' × '.join(map(str, places))} places, evenly spread."
+        words += f" Computed at {' × '.join(map(str, places))} evenly spaced positions."
     if len(size) > 2:
-        words += f" Over all {' and '.join(f'{name}s' for name in get_axis_names(len(size))[:-2])}."
+        words += f" Averaged over all {' and '.join(f'{name}s' for name in get_axis_names(len(size))[:-2])}."
     return words
 
 
@@ -130,7 +130,7 @@ def _draw_line(drawn: ChangeMap, n: int, look: FigureTheme, **words: str) -> Fig
 
 
 def _draw_maps(maps: Sequence[ChangeMap], size: Sequence[int], look: FigureTheme, **words: str) -> Figure:
-    """Maps side by side, with one scale."""
+    """Draw maps side by side, with one color scale."""
     tall = min(max(MAP_SIDE * size[-2] / size[-1], 1.3), 1.5 * MAP_SIDE)
     free = create_figure_page(len(maps) * (MAP_SIDE + 0.2) + SCALE_SPACE, tall + MAP_SPACE, look, **words)
     limit = _find_limit(maps)
@@ -142,12 +142,12 @@ def _draw_maps(maps: Sequence[ChangeMap], size: Sequence[int], look: FigureTheme
 
 
 def _make_color_map(look: FigureTheme) -> LinearSegmentedColormap:
-    """From nothing, which has the colour of the paper, to the highest."""
+    """The color map from zero, in the background color, to the largest change."""
     return LinearSegmentedColormap.from_list("change", look.scale[len(look.scale) // 2 :], N=128)
 
 
 def _draw_scale(figure: Figure, axes: Axes, limit: float, look: FigureTheme) -> None:
-    """The scale, with few numbers; its unit in words."""
+    """Draw the color scale, with few ticks."""
     bar = figure.colorbar(ScalarMappable(Normalize(0, limit), _make_color_map(look)), cax=axes)
     few = [tick for tick in MaxNLocator(4).tick_values(0, limit) if tick <= limit]
     ticks = few if limit > SCORE_ROUNDING else [0, limit]
@@ -183,6 +183,6 @@ def _draw_map(axes: Axes, drawn: ChangeMap, size: Sequence[int], limit: float, l
 
 
 def _compute_edges(n: int, count: int) -> tuple[float, float]:
-    """From where to where so many places reach that begin at the first of n patches and end at the last."""
+    """The edges of `count` cells whose centers are evenly spaced from the first to the last of n patches."""
     half = (n - 1) / (count - 1) / 2 if count > 1 else 0.5
     return -half, n - 1 + half

@@ -87,7 +87,7 @@ def draw_extensions(
 def compute_extension_curves(
     rules: Mapping[str, Rule], *, base: float, rotary_dim: int, length: int
 ) -> dict[str, ExtensionCurve]:
-    """What `extensions` draws."""
+    """The ratios that `draw_extensions` draws."""
     frequency = spectra.geometric(rotary_dim // 2, base)
     made = {name: rule(frequency, base=base, rotary_dim=rotary_dim, length=length) for name, rule in rules.items()}
     return {name: ExtensionCurve(new.frequency / frequency, new.attention_factor) for name, new in made.items()}

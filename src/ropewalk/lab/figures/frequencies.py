@@ -1,9 +1,4 @@
-"""The frequencies of an encoding of one axis, on a line.
-
-Wave vectors, after Figure 1B of arXiv 2511.08368.
-
-How far channels turn across the image.
-"""
+"""Figures of frequencies: wave vectors, after Figure 1B of arXiv 2511.08368, and rotation angles across the image."""
 
 import itertools
 import math
@@ -35,26 +30,26 @@ FREQUENCY_TEXT_LENGTH = 2048
 
 
 def draw_frequency_line(encoding: Encoding, look: FigureTheme, size: Sequence[int] | None, layer: int) -> Figure:
-    """A point for each frequency, in radians a place on a logarithmic scale, in a row for each head that has its own."""
+    """Draw the frequencies of a 1-D encoding in radians per position, a row for each head that has its own."""
     size = resolve_grid_size(encoding, size, places=FREQUENCY_TEXT_LENGTH)
     found = compute_frequency_spectrum(encoding, size, layer=layer)
-    step = found.radians.flatten(1).abs() / max(size[0] - 1, 1)  # radians a place
+    step = found.radians.flatten(1).abs() / max(size[0] - 1, 1)  # radians per position
     title, below = f"{encoding.name}: frequencies", format_figure_subtitle(encoding, size, layer)
     free = create_figure_page(7.0, 1.3 + 0.22 * len(step), look, title=title, below=below, note=_describe_steps(step))
     axes = free.figure.add_subplot()
     _draw_head_rows(axes, step, look)
-    for x, words, style in ((math.pi, "π a place", ":"), (2 * math.pi / max(size[0] - 1, 1), "a turn", "--")):
+    for x, words, style in ((math.pi, "π per position", ":"), (2 * math.pi / max(size[0] - 1, 1), "one rotation", "--")):
         axes.axvline(x, color=look.faint, linestyle=style, linewidth=1)
         add_outlined_text(axes, x, 0.25, f"{words} ", look, va="top", ha="right")
     style_axes(axes, look)
-    add_second_scale(axes, "top", "period (places)", _invert_frequency, _invert_frequency, look)
+    add_second_scale(axes, "top", "period (positions)", _invert_frequency, _invert_frequency, look)
     return free.figure
 
 
 def _describe_steps(step: Tensor) -> str:
     still = int((step == 0).sum(1).max())
-    words = f"{int((step > 0).sum(1).max())} frequencies a head; left of the dashed line, less than a turn in the whole text"
-    return f"{words}; {still} that do not turn are left out." if still else f"{words}."
+    words = f"{int((step > 0).sum(1).max())} frequencies per head; left of the dashed line, less than one rotation"
+    return f"{words}; {still} zero frequencies are left out." if still else f"{words}."
 
 
 def _draw_head_rows(axes: Axes, step: Tensor, look: FigureTheme) -> None:
@@ -63,28 +58,29 @@ def _draw_head_rows(axes: Axes, step: Tensor, look: FigureTheme) -> None:
         moving = frequencies[frequencies > 0]
         style: dict[str, Any] = {"color": look.get_head_color(head, heads), "markersize": 11, "markeredgewidth": 1.3}
         axes.plot(moving, torch.full_like(moving, head + 1), "|", **style)
-    axes.set(xscale="log", ylim=(heads + 0.8, 0.2), xlabel="frequency (radians a place)")
+    axes.set(xscale="log", ylim=(heads + 0.8, 0.2), xlabel="frequency (radians per position)")
     axes.set_yticks(range(1, heads + 1), [f"head {i + 1}" if heads > 1 else "all heads" for i in range(heads)])
 
 
 def _invert_frequency(x: Any) -> Any:
-    """Period from frequency and back; matplotlib asks for that of 0 too."""
+    """Convert frequency to period and back; matplotlib also calls it with 0."""
     return 2 * math.pi / (x + 1e-12)
 
 
 SEPARATE_AXES_NOTE = (
-    "Turns along different axes do not commute here: these are the frequencies of each axis alone, and they do not "
-    "combine to wave vectors."
+    "Rotations along different axes do not commute here: points are the frequencies of each axis alone, which do not "
+    "combine into wave vectors."
 )
 
 
 def draw_frequencies(
     encoding: Encoding, *, theme: str = "light", size: Sequence[int] | None = None, layer: int = 0
 ) -> Figure:
-    """How fast and in which direction channels turn: a point for each wave, in radians across the image.
+    """Wave vectors of the channels, in radians across the image.
 
-    Circles hold waves of equal period. Where the axes' turns do not commute there are no wave vectors, and the frequencies
-    of each axis alone lie on it. With one axis it is a line of frequencies; with more than two, a plane for each two.
+    Waves on one circle have the same period. If rotations along different axes do not commute, there are no wave vectors,
+    and the frequencies of each axis are drawn on that axis. With one axis, frequencies are drawn on a line; with three,
+    there is a plane for each pair of axes.
     """
     look = get_figure_theme(theme)
     if encoding.axes == 1:
@@ -98,7 +94,7 @@ def draw_frequencies(
 
 
 def _draw_planes(found: FrequencySpectrum, size: Sequence[int], look: FigureTheme, **words: str) -> Figure:
-    """A plane for each two axes, three in a row."""
+    """Draw a plane for each pair of axes, three in a row."""
     pairs = list(itertools.combinations(range(len(size)), 2))
     across = min(len(pairs), 3)
     down, side, own = -(-len(pairs) // across), 4.2 if across == 1 else 3.1, len(found.radians) > 1
@@ -118,14 +114,16 @@ def _draw_planes(found: FrequencySpectrum, size: Sequence[int], look: FigureThem
 
 def _describe_planes(found: FrequencySpectrum) -> str:
     _, groups, waves, _ = found.radians.shape
-    what = f"{groups * waves} {found.noun}s" if waves == 1 else f"{groups} blocks, {waves} waves each"
-    words = f"A head has {what}; larger points hold several. Along a circle, the period is the same in all directions."
-    words += " A wave and its opposite are the same: the one that goes down is shown." * (found.combined and waves > 1)
+    what = f"{groups * waves} {found.noun}s" if waves == 1 else f"{groups} blocks of {waves} waves each"
+    words = f"A head has {what}; larger points stand for several. On a circle, the period is the same in all directions."
+    words += " A wave vector and its negative are the same wave: the one that points down is shown." * (
+        found.combined and waves > 1
+    )
     return words if found.combined else f"{words} {SEPARATE_AXES_NOTE}"
 
 
 def _select_plane_points(found: FrequencySpectrum, axes: tuple[int, int]) -> list[Tensor]:
-    """For each head the points (n, 2) of a plane, (second, first) as x and y."""
+    """The points (n, 2) of a plane for each head: the second axis as x, the first as y."""
     first, second = (found.radians[..., axis].flatten(1) for axis in axes)
     if found.combined:
         return list(torch.stack([second, first], dim=-1))
@@ -134,13 +132,13 @@ def _select_plane_points(found: FrequencySpectrum, axes: tuple[int, int]) -> lis
 
 
 def _compute_view(points: Tensor) -> list[tuple[float, float]]:
-    """From where to where a plane reaches, across and up: beyond the axis only if points are there."""
+    """The limits of x and y; negative values are shown only if there are points."""
     most = _find_farthest(points)
     return [(-1.12 * most if low < -1e-6 * most else -0.1 * most, 1.12 * most) for low in points.amin(0).tolist()]
 
 
 def _find_farthest(points: Tensor) -> float:
-    """The farthest coordinate; a turn, if nothing turns."""
+    """The largest absolute coordinate; 2π if all are zero."""
     return points.abs().max().item() or 2 * math.pi
 
 
@@ -161,12 +159,12 @@ def _draw_plane(axes: Axes, found: FrequencySpectrum, pair: tuple[int, int], siz
 
 
 def _draw_circles(axes: Axes, most: float, points: Tensor, taken: Tensor, look: FigureTheme) -> None:
-    """Circles of one, two, four, … turns across the image, the largest three that are in sight."""
+    """Draw circles of 1, 2, 4, … rotations across the image: the largest three within the limits."""
     turns = [k for k in range(-30, 30) if 0.12 * most < 2.0**k * 2 * math.pi <= 1.1 * most]
     for k in turns[:-4:-1]:
         radius = 2.0**k * 2 * math.pi
         axes.add_patch(Circle((0, 0), radius, fill=False, edgecolor=look.line, linewidth=0.8, zorder=1))
-        words = "1 turn" if k == 0 else f"{2**k} turns" if k > 0 else f"1/{2**-k} turn"
+        words = "1 rotation" if k == 0 else f"{2**k} rotations" if k > 0 else f"1/{2**-k} rotation"
         place = _find_clear_position(radius, points, taken, _measure_word(axes))
         taken = torch.cat([taken, place])
         for x, y in place.tolist():
@@ -174,13 +172,13 @@ def _draw_circles(axes: Axes, most: float, points: Tensor, taken: Tensor, look: 
 
 
 def _measure_word(axes: Axes) -> Tensor:
-    """About how wide and high words are, in the units of a plane."""
+    """The approximate width and height of a label, in data coordinates."""
     low, high = axes.get_xlim()
     return (high - low) * torch.tensor([0.3, 0.07], dtype=torch.float64)
 
 
 def _find_clear_position(radius: float, points: Tensor, taken: Tensor, word: Tensor) -> Tensor:
-    """Where (1, 2) on a circle, up and to the right, words have most room; (0, 2) if they would meet other words."""
+    """The position (1, 2) on a circle, upper right, with the most room for a label; (0, 2) if all overlap another label."""
     angles = torch.linspace(0.15, 0.35, 9, dtype=torch.float64) * math.pi
     places = radius * torch.stack([angles.cos(), angles.sin()], dim=-1)
     places = places[((places[:, None] - taken).abs() >= word).any(-1).all(-1)]
@@ -189,7 +187,7 @@ def _find_clear_position(radius: float, points: Tensor, taken: Tensor, word: Ten
 
 
 def _draw_alias_limit(axes: Axes, most: float, limits: list[float], look: FigureTheme) -> Tensor:
-    """Beyond half a turn a patch, patches cannot tell a wave from a slower one. Returns the middle (n, 2) of its words."""
+    """Draw the limit of π per patch, above which a wave aliases a slower one. Returns the centers (n, 2) of its labels."""
     if min(limits) > 1.1 * most:
         return torch.empty(0, 2, dtype=torch.float64)
     box = Rectangle((-limits[0], -limits[1]), 2 * limits[0], 2 * limits[1])
@@ -198,9 +196,9 @@ def _draw_alias_limit(axes: Axes, most: float, limits: list[float], look: Figure
     x, y = (min(limit, 1.1 * most) for limit in limits)
     wide, high = (_measure_word(axes) / 2).tolist()
     if y < limits[1]:
-        add_outlined_text(axes, x, y, "π a patch", look, ha="right", va="top", rotation=90)
+        add_outlined_text(axes, x, y, "π per patch", look, ha="right", va="top", rotation=90)
         return torch.tensor([[x, y - high], [x, y - wide], [x, y - 2 * wide]], dtype=torch.float64)
-    add_outlined_text(axes, x, y, "π a patch", look, ha="right", va="bottom")
+    add_outlined_text(axes, x, y, "π per patch", look, ha="right", va="bottom")
     return torch.tensor([[x - wide, y + high]], dtype=torch.float64)
 
 
@@ -208,7 +206,7 @@ TURNS_TEXT_LENGTH = 2048
 
 
 def draw_turns(encoding: Encoding, *, theme: str = "light", size: Sequence[int] | None = None, layer: int = 0) -> Figure:
-    """Radians that each group of channels turns from one side of the image to the other, along each axis.
+    """Rotation angle of each group of channels across the image, along each axis, in radians.
 
     Groups are in the order of the channels. Heads that differ are drawn over each other, the first one strongest. Below
     the line at 2π a group makes less than a full rotation; above the line at π per patch, it aliases a slower one.
@@ -216,7 +214,7 @@ def draw_turns(encoding: Encoding, *, theme: str = "light", size: Sequence[int] 
     look, size = get_figure_theme(theme), resolve_grid_size(encoding, size, places=TURNS_TEXT_LENGTH)
     found = compute_frequency_spectrum(encoding, size, layer=layer)
     whole = "the text" if encoding.axes == 1 else "the image"
-    title = f"{encoding.name}: how far each {found.noun} turns across {whole}"
+    title = f"{encoding.name}: rotation of each {found.noun} across {whole}"
     below = format_figure_subtitle(encoding, size, layer)
     free = create_figure_page(7.0, 3.4, look, title=title, below=below, note=_describe_turns(found))
     axes = free.figure.add_subplot()
@@ -230,7 +228,7 @@ def draw_turns(encoding: Encoding, *, theme: str = "light", size: Sequence[int] 
             axes, found.radians[..., axis].abs(), _compute_axis_offset(axis, len(names)), look.get_axis_color(name), name
         )
     _draw_turn_lines(axes, size, look)
-    add_second_scale(axes, "right", "turns", lambda y: y / (2 * math.pi), lambda y: y * (2 * math.pi), look)
+    add_second_scale(axes, "right", "rotations", lambda y: y / (2 * math.pi), lambda y: y * (2 * math.pi), look)
     if len(names) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(names), borderpad=0, **get_legend_style(look))
     return free.figure
@@ -241,7 +239,7 @@ def _describe_turns(found: FrequencySpectrum) -> str:
     words = [f"Each block has {waves} frequencies"] * (waves > 1)
     words += [f"Head 1 in front, {heads - 1} others behind it"] * (heads > 1)
     still = int((found.radians == 0).all(-1).all(-1)[0].sum())
-    words += [f"{still} {found.noun}s of head 1 do not turn at all"] * (still > 0)
+    words += [f"{still} {found.noun}s of head 1 are not rotated"] * (still > 0)
     return ". ".join(words) + "." * bool(words)
 
 
@@ -250,7 +248,7 @@ def _compute_axis_offset(axis: int, axes: int) -> float:
 
 
 def _draw_axis_points(axes: Axes, radians: Tensor, aside: float, colour: str, name: str) -> None:
-    """Points of one axis, (h G F), at the number of their group, a little aside of those of other axes."""
+    """Draw the points (h G F) of one axis at the index of their group, offset from those of other axes."""
     place = torch.arange(1, radians.shape[1] + 1, dtype=torch.float64)[:, None].expand(radians.shape[1:]) + aside
     for shown, style in ((radians[1:], {"s": 7, "alpha": 0.35}), (radians[:1], {"s": 20, "label": f"along {name}s"})):
         x, y = place.expand(shown.shape).flatten(), shown.flatten()
@@ -258,13 +256,15 @@ def _draw_axis_points(axes: Axes, radians: Tensor, aside: float, colour: str, na
 
 
 def _draw_turn_lines(axes: Axes, size: Sequence[int], look: FigureTheme) -> None:
-    """Lines at one turn, and at half a turn a patch for the axes of each length; beyond them the scale goes a little on."""
+    """Draw lines at one rotation, and at π per patch for each length of axis, within the limits of y."""
     limits = {math.pi * (n - 1): _format_alias_limit(size, n) for n in size if n > 1}
     low, high = axes.get_ylim()
     low, highest = min(low, 1.0), max(limits, default=1.0)
-    axes.set_ylim(low, high := max(high, highest * (highest / low) ** 0.08))  # room for the words of the highest line
-    marks = [(2 * math.pi, "one turn", "--"), *((y, words, ":") for y, words in limits.items())]
-    steps: dict[float, int] = {}  # how far to the left the words of a line stand, so as not to meet those of a near one
+    axes.set_ylim(low, high := max(high, highest * (highest / low) ** 0.08))  # room for the label of the highest line
+    marks = [(2 * math.pi, "one rotation", "--"), *((y, words, ":") for y, words in limits.items())]
+    steps: dict[
+        float, int
+    ] = {}  # by y: how many steps a label is moved to the left, so that it does not overlap that of a near line
     for y, words, line in marks:
         axes.axhline(y, color=look.faint, linewidth=1, linestyle=line, zorder=0)
         near = [step for other, step in steps.items() if abs(math.log(y / other)) < 0.07 * math.log(high / low)]
@@ -274,7 +274,7 @@ def _draw_turn_lines(axes: Axes, size: Sequence[int], look: FigureTheme) -> None
 
 
 def _format_alias_limit(size: Sequence[int], n: int) -> str:
-    """What the line of axes of n patches says, by name if others are longer or shorter."""
+    """The label of the limit for axes of n patches; it names them if other axes have another length."""
     names = [f"{name}s" for name, m in zip(get_axis_names(len(size)), size, strict=True) if m == n]
-    step = "place" if len(size) == 1 else "patch"
-    return f"π a {step}" if len(set(size)) == 1 else f"π a step ({', '.join(names)})"
+    step = "position" if len(size) == 1 else "patch"
+    return f"π per {step}" if len(set(size)) == 1 else f"π per step ({', '.join(names)})"

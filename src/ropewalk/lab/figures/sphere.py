@@ -93,7 +93,9 @@ def draw_sphere_paths(
     """
     look = get_figure_theme(theme)
     if not has_sphere_paths(encoding):
-        raise ValueError(f"paths on the sphere want triplets that turn along 2 or 3 axes, got {encoding!r}")
+        raise ValueError(
+            f"the figure sphere needs an encoding that rotates triplets along 2 or 3 axes, got {encoding.name!r}"
+        )
     size, names = resolve_grid_size(encoding, size), get_axis_names(encoding.axes)
     radians = compute_frequency_spectrum(encoding, size, layer=layer).radians
     radians = radians[_check_index("head", head, len(radians)), :, 0].double()  # (T A)

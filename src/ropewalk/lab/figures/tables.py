@@ -50,7 +50,7 @@ def choose_table_size(encoding: Encoding, size: Sequence[int] | None) -> tuple[i
 
 
 def has_code_tables(code: Code) -> bool:
-    """Whether `holdings` finds any."""
+    """Whether the code has any table to draw."""
     return any(type(part) in TABLE_BUILDERS for part in list_code_parts(code))
 
 
@@ -76,7 +76,7 @@ class TableContext(NamedTuple):
 
     @property
     def token(self) -> str:
-        return "place" if self.encoding.axes == 1 else "token"
+        return "position" if self.encoding.axes == 1 else "token"
 
 
 def _pick_indices(n: int, most: int) -> Tensor:
@@ -104,7 +104,7 @@ def _make_sphere_tables(part: Sphere, scene: TableContext) -> list[CodeTable]:
 
 
 def _make_block_tables(part: Turn, scene: TableContext) -> list[CodeTable]:
-    """Blocks of the first head at a few places, laid out as the places are; of a clip, in its middle frame."""
+    """Blocks of the first head at a few positions, in the layout of the grid; of a clip, in its middle frame."""
     rows, columns = [torch.zeros(1), *scene.lines][-2:]
     matrix = part.q_matrix[0].unflatten(0, (-1, len(rows), len(columns)))
     matrix = matrix[len(matrix) // 2]  # (R C G b b)
@@ -169,7 +169,9 @@ def draw_code_tables(
     look, size = get_figure_theme(theme), choose_table_size(encoding, size)
     rows = compute_code_tables(encoding, size, seed=seed, layer=layer)
     if not rows:
-        raise ValueError(f"only encodings that turn or add something have tables, got {encoding!r}")
+        raise ValueError(
+            f"the figure tables needs an encoding that rotates channels, or adds to tokens or logits, got {encoding.name!r}"
+        )
     below = format_figure_subtitle(encoding, size, layer)
     heights = [_compute_row_height(row) for row in rows]
     free = create_figure_page(TABLE_WIDTH, sum(heights), look, title=f"{encoding.name}: tables", below=below)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-from ropewalk.encoding import one_of
+from ropewalk.arguments import one_of
 from ropewalk.lab.inspect.terminal_sketch import COLOR_SCALES
 
 
@@ -44,7 +44,7 @@ FIGURE_THEMES = {
         ink="#1f2328",
         faint="#59636e",
         line="#d1d9e0",
-        axis={"row": "#0b6bcb", "column": "#d9570c", "frame": "#1f883d", "place": "#8250df"},
+        axis={"row": "#0b6bcb", "column": "#d9570c", "frame": "#1f883d", "position": "#8250df"},
         heads=(0.0, 0.85),
     ),
     "dark": FigureTheme(
@@ -53,7 +53,7 @@ FIGURE_THEMES = {
         ink="#e6edf3",
         faint="#9198a1",
         line="#30363d",
-        axis={"row": "#58a6ff", "column": "#f0883e", "frame": "#3fb950", "place": "#a371f7"},
+        axis={"row": "#58a6ff", "column": "#f0883e", "frame": "#3fb950", "position": "#a371f7"},
         heads=(0.4, 1.0),
     ),
 }

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ropewalk.arguments import positive
 from ropewalk.code import Code, Offset, Turn
-from ropewalk.encoding import Encoding, positive
+from ropewalk.encoding import Encoding
 from ropewalk.lab.inspect.code_structure import compute_sample_code, ensure_on_cpu, find_rotary_part, list_code_parts
 from ropewalk.lab.inspect.code_structure import find_channel_groups as groups_of
 from ropewalk.lab.inspect.figure_grid import (
@@ -156,7 +157,7 @@ def compute_attention_patterns(
         None if encoding.axes == 1 else ((rows - 1) / 2, (columns - 1) / 2),
         bool(found),
         ", ".join(f"{name} {n // 2 + 1} of {n}" for name, n in zip(names, size[:-2], strict=False)),
-        ("query's place", "key's place") if encoding.axes == 1 else (names[-2], names[-1]),
+        ("query position", "key position") if encoding.axes == 1 else (names[-2], names[-1]),
     )
 
 
@@ -167,7 +168,7 @@ def describe_attention_patterns(found: list[AttentionPatterns], *, query: str = 
         shown += " (where no channel is turned: what positions add to it)"
     texts, images = (any((drawn.query is None) == text for drawn in found) for text in (True, False))
     where = [f"the query stands {query}, the key everywhere"] * images
-    where += ["each stands at every place of a text"] * texts
+    where += ["each is at every position of a text"] * texts
     return f"{shown[0].upper()}{shown[1:]}; {'; '.join(where)}. Each picture has its own scale."
 
 

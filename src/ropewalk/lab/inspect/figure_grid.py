@@ -1,29 +1,30 @@
-"""Where a figure looks: an image, a clip or a text, in patches, and the positions in it."""
+"""The grid of a figure: the size of an image, a clip or a text in patches, and its positions."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ropewalk.encoding import Encoding, positives
+from ropewalk.arguments import positives
+from ropewalk.encoding import Encoding
 
 DEFAULT_TEXT_LENGTH = 64
 DEFAULT_IMAGE_GRID = (14, 14)
 DEFAULT_FRAME_COUNT = 8
-AXIS_NAMES = {1: ("place",), 2: ("row", "column"), 3: ("frame", "row", "column")}
+AXIS_NAMES = {1: ("position",), 2: ("row", "column"), 3: ("frame", "row", "column")}
 
 
 def get_default_grid_size(axes: int) -> tuple[int, ...]:
-    """A text of 64 places, the 14 x 14 patches of a ViT, or 8 frames of them."""
+    """A text of 64 positions, the 14 x 14 patches of a ViT, or 8 frames of them."""
     return (DEFAULT_TEXT_LENGTH,) if axes == 1 else (*(DEFAULT_FRAME_COUNT,) * (axes - 2), *DEFAULT_IMAGE_GRID)
 
 
 def resolve_grid_size(
     encoding: Encoding, size: Sequence[int] | None = None, *, places: int = DEFAULT_TEXT_LENGTH
 ) -> tuple[int, ...]:
-    """How many patches there are along each axis: those asked for, or the encoding's own, or those of an ordinary ViT.
+    """The number of patches along each axis: as given, else the encoding's training grid, else that of an ordinary ViT.
 
-    A text is `places` long, whatever length it was trained on, unless the encoding does not reach that far.
+    A text has `places` positions, whatever its training length, unless that exceeds the reach of the encoding.
     """
     if size is not None and len(positives("size", size)) != encoding.axes:
         raise ValueError(f"size must have one number for each of the {encoding.axes} axes, got {tuple(size)}")
@@ -39,13 +40,13 @@ def _reaches_length(encoding: Encoding, places: int) -> bool:
 
 
 def get_axis_names(axes: int) -> tuple[str, ...]:
-    """What a step along each axis is called, in order; an s makes it many."""
+    """The name of a step along each axis, in the singular; an s makes the plural."""
     return AXIS_NAMES.get(axes) or tuple(f"axis-{axis + 1} step" for axis in range(axes))
 
 
 def get_step_unit(axes: int) -> str:
-    """What one step along an axis is called, for many of them."""
-    return "places" if axes == 1 else "patches"
+    """The plural of the unit of positions: positions of a text, patches of an image."""
+    return "positions" if axes == 1 else "patches"
 
 
 def format_grid_size(size: Sequence[int]) -> str:

@@ -28,7 +28,7 @@ class FrequencySpectrum(NamedTuple):
 
 
 def has_frequency_spectrum(encoding: Encoding, code: Code) -> bool:
-    """Whether `spectrum` has an answer."""
+    """Whether `compute_frequency_spectrum` supports the encoding."""
     turn = find_rotary_part(code)
     return isinstance(turn, Rotation | Sphere) or (isinstance(turn, Turn) and turns(encoding))
 
@@ -40,7 +40,7 @@ def compute_frequency_spectrum(encoding: Encoding, size: Sequence[int], *, layer
     ends = compute_axis_endpoints(encoding, size)
     code = encoding(ends.double())  # in float32, RoPE leaves whole turns out
     if not has_frequency_spectrum(encoding, code):
-        raise ValueError(f"only encodings that turn channels have frequencies, got {encoding!r}")
+        raise ValueError(f"only encodings that rotate channels have frequencies, got {encoding.name!r}")
     code = code if encoding.layers is None else code[layer]
     turn, found = cast(Rotation | Sphere | Turn, find_rotary_part(code)), find_channel_groups(code)
     if isinstance(turn, Turn):

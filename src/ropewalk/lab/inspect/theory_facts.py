@@ -47,9 +47,10 @@ def convert_to_float64(encoding: Encoding) -> Encoding:
 
 @torch.no_grad()
 def analyze_encoding(encoding: Encoding) -> dict[str, Any]:
-    """What theory says of an encoding, in float64. Layers and heads are counted from 0, None where there is but one.
+    """Compute the properties of an encoding in float64. Layers and heads are counted from 0, and are None if there is one.
 
-    An encoding without generators has `turns` None and nothing of what follows; of a chain, it is of the part that turns.
+    For an encoding without generators, `turns` is None, and the facts that need generators are missing. For a chain, they
+    are those of the part that rotates.
     """
     encoding = convert_to_float64(encoding)
     size, names = resolve_grid_size(encoding), get_axis_names(encoding.axes)
@@ -76,7 +77,7 @@ def analyze_encoding(encoding: Encoding) -> dict[str, Any]:
 
 
 def measure_patch_steps(encoding: Encoding, size: Sequence[int]) -> list[float]:
-    """How far neighbours are apart along each axis, in the encoding's coordinates."""
+    """The distance of neighboring patches along each axis, in the encoding's coordinates."""
     steps = []
     for axis, n in enumerate(size):
         shape = (*size[:axis], max(n, 2), *size[axis + 1 :])
@@ -147,7 +148,7 @@ def _measure_shifts(encoding: Encoding, size: Sequence[int], names: Sequence[str
 
 
 def _describe_frequencies(part: Encoding) -> dict[str, Any]:
-    """What an encoding learns, and the waves of each head of the RoPE-Mixed that it folds to; or why it does not."""
+    """The number of parameters, and the waves per head of the RoPE-Mixed that it folds to; or why it cannot be folded."""
     learned = count_parameters(part)
     try:
         wave = commuting_planes(part, FOLDS).waves
@@ -163,7 +164,7 @@ def _describe_frequencies(part: Encoding) -> dict[str, Any]:
 
 
 def _describe_span(encoding: Encoding, size: Sequence[int], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Of each axis alone: radians across the image, and how many of them and of planes that do not turn a head has."""
+    """For each axis alone: radians across the image, the number of distinct ones, and of planes that are not rotated."""
     rows = []
     for name, radians in zip(names, theory.span(encoding, *size).flatten(0, -3).movedim(-2, 0), strict=True):  # (h P)
         least = TOLERANCE * radians.max()
@@ -192,23 +193,23 @@ def _format_layer_head(encoding: Encoding, index: int, heads: int) -> dict[str, 
 
 
 def format_theory_facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Findings in words: labels, blank where the one above still holds, and words."""
+    """Format the facts as labels and texts; a blank label continues the one above."""
     yield "instance", found["repr"]
     if found.get("weights"):
         yield "weights", found["weights"]
     if found["turns"] is None:
-        yield "generators", f"none: it turns no channels by exp(p_1 A_1 + p_2 A_2 + …), it acts on {found['acts_on']}"
+        yield "generators", f"none: it rotates no channels by exp(p_1 A_1 + p_2 A_2 + …) and acts on {found['acts_on']}"
         yield "scores", _format_claim(found["relative"])
         return
     if found["turns"] != found["name"]:
-        yield "of", f"{found['turns']}, the part that turns q and k: all that follows is of it alone"
+        yield "of", f"{found['turns']}, the part that rotates q and k; the following lines are about this part alone"
     yield from _format_generators(found["generators"])
     yield "equation", _format_equation(**found["rope_equation"])
     yield from _format_shifts(found["moves"], found["size"])
     yield "waves", _format_waves(found)
     yield from _format_span(found["span"], found["size"])
-    yield "learns", f"{found['parameters']['learned']:,} numbers"
-    why = f"yes, with {found['parameters']['folded']:,} numbers" if found["folds"] else f"no, {found['why']}"
+    yield "learns", f"{found['parameters']['learned']:,} parameters"
+    why = f"yes, with {found['parameters']['folded']:,} parameters" if found["folds"] else f"no, {found['why']}"
     yield "folds", f"to mixed RoPE: {why}"
 
 
@@ -217,44 +218,44 @@ def _format_claim(relative: dict[str, bool]) -> str:
     changed = [f"{name}s" for name, value in relative.items() if not value]
     words = [f"do not change when all tokens move along {' or '.join(kept)}"] * bool(kept)
     words += [f"change when all tokens move along {' or '.join(changed)}"] * bool(changed)
-    return "; they ".join(words) + ", by its own claim"
+    return "; they ".join(words) + " (claimed by its traits, not computed)"
 
 
 def _format_generators(generators: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not generators["pairs"]:
-        yield "generators", "commute: there is but one"
+        yield "generators", "commute: there is only one"
         return
     verdict = "commute" if generators["commute"] else "do not commute"
-    yield "generators", f"{verdict}; |AB - BA| over |A||B|, which is 1 at most:"
+    yield "generators", f"{verdict}; |AB - BA| / (|A||B|), at most 1:"
     for pair in generators["pairs"]:
         words = f"{' and '.join(pair['axes'])}: {format_residual(pair['largest'])}"
         if pair["layer"] is not None or pair["head"] is not None:
-            words += f" at most{_format_location(pair, pair['largest'])}, {format_residual(pair['mean'])} on average"
+            words += f" at most{_format_location(pair, pair['largest'])}, mean {format_residual(pair['mean'])}"
         yield "", words
 
 
 def _format_equation(residual: float, reach: float) -> str:
-    drawn = f"of |q||k| (places and moves drawn at random, of deviation {reach:.3g})"
+    drawn = f"of |q||k| (random positions and shifts with standard deviation {reach:.3g})"
     if residual < SCORE_ROUNDING:
-        return f"scores depend on differences of positions alone, to {format_residual(residual)} {drawn}"
-    return f"scores depend on more than differences of positions, by up to {format_residual(residual)} {drawn}"
+        return f"scores depend on relative positions alone, with an error of {format_residual(residual)} {drawn}"
+    return f"scores depend on more than relative positions, by up to {format_residual(residual)} {drawn}"
 
 
 def _format_shifts(moves: dict[str, Any], size: Sequence[int]) -> Iterator[tuple[str, str]]:
-    few = " × ".join(map(str, moves["places"])) + (" places" if len(size) > 1 else "")
+    few = " × ".join(map(str, moves["places"])) + (" positions" if len(size) > 1 else "")
     at = "all" if moves["places"] == list(size) else f"{few} of"
     yield (
         "both move",
-        f"what scores change by as all tokens move (so far in its coordinates), at {at} {format_grid_size(size)}:",
+        f"change of scores if all tokens move (in brackets: in its coordinates), at {at} {format_grid_size(size)}:",
     )
     for row in moves["shifts"]:
         by = f"{row['patches']:g} {row['axis']}{'' if row['patches'] == 1 else 's'} ({row['distance']:.3g})"
-        worst = f"at worst {format_residual(row['worst'])} of |q||k|{_format_location(row, row['worst'])}"
-        yield "", f"by {by}: {worst}, expected {format_residual(row['expected'])} of a score"
+        worst = f"at most {format_residual(row['worst'])} of |q||k|{_format_location(row, row['worst'])}"
+        yield "", f"by {by}: {worst}, RMS {format_residual(row['expected'])} of the RMS score"
 
 
 def _format_location(row: dict[str, Any], value: float) -> str:
-    """Where the largest value is, if it is more than rounding."""
+    """The head and layer of the largest value, if it exceeds rounding error."""
     named = [f"{what} {row[what] + 1}" for what in ("head", "layer") if row[what] is not None]
     return f" ({' of '.join(named)})" if named and value > SCORE_ROUNDING else ""
 
@@ -262,23 +263,23 @@ def _format_location(row: dict[str, Any], value: float) -> str:
 def _format_waves(found: dict[str, Any]) -> str:
     if found["waves"] is None:
         own = (f"{_format_range(*row['different'])} along {row['axis']}s alone" for row in found["span"])
-        return f"no wave vectors; frequencies: {', '.join(own)}"
+        return f"no wave vectors; distinct frequencies: {', '.join(own)}"
     heads = found["waves"]
     different, directions, still = (
         _format_plural(noun, min(head[key] for head in heads), max(head[key] for head in heads))
-        for key, noun in (("different", "different vector"), ("directions", "direction"), ("still", "channel"))
+        for key, noun in (("different", "distinct vector"), ("directions", "direction"), ("still", "channel"))
     )
     planes = [count for head in heads for count in head["planes"]]
     if not planes:
-        return "none: nothing turns"
-    turn = f"each turns {_format_plural('plane', min(planes), max(planes))}"
-    return f"{different} in a head, along {directions}; {turn}; {still} not turned"
+        return "none: no channel is rotated"
+    rotates = f"each rotates {_format_plural('plane', min(planes), max(planes))}"
+    return f"{different} per head, along {directions}; {rotates}; {still} not rotated"
 
 
 def _format_span(rows: list[dict[str, Any]], size: Sequence[int]) -> Iterator[tuple[str, str]]:
     yield "span", f"radians across {format_grid_size(size)}:"
     for row in rows:
-        still = f"; {_format_plural('plane', *row['still'])} of {row['planes']} not turned" if max(row["still"]) else ""
+        still = f"; {_format_plural('plane', *row['still'])} of {row['planes']} not rotated" if max(row["still"]) else ""
         yield "", f"along {row['axis']}s: fastest plane {row['fastest']:.3g}, slowest {row['slowest']:.3g}{still}"
 
 
@@ -291,5 +292,5 @@ def _format_range(low: int, high: int) -> str:
 
 
 def format_residual(value: float) -> str:
-    """Three digits; of what rounding may have left, one."""
+    """Format with three digits; a value within rounding error with one."""
     return "0" if value == 0 else f"{value:.0e}".replace("e-0", "e-") if value < 1e-8 else f"{value:.3g}"

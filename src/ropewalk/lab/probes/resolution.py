@@ -3,11 +3,11 @@ twice.
 
 The file's images are resized with antialiasing. Positions of the other grid are computed in two ways: "extrapolate" keeps
 the distance between patches, "rescale" the extent of the image. At the size of training, both are the positions of
-training. A learned table, which ends with its grid, interpolates or refuses.
+training. A learned table, which ends with its grid, is interpolated or refuses.
 
-"ntk" and "yarn" extrapolate with an encoding whose low frequencies these rules of context extension lower along each
-axis, as they do by default. Images that are larger along no axis are as extrapolated. Encodings that support no such rule
-yield one refusal for each.
+"ntk" and "yarn" extrapolate, and apply these rules of context extension, which reduce low frequencies along each axis, with
+their default options. Images that are larger along no axis are extrapolated. Encodings that do not support these rules yield
+one refusal for each.
 """
 
 import math
@@ -26,14 +26,14 @@ from ropewalk.lab.tasks.trained_images import ImageRun, average_scores, score_an
 from ropewalk.rotary import GridWaves
 
 GRID_FACTORS = (0.5, 0.7, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
-"""Of the grid of training: 0.7 for 112 of 160 pixels, beside 0.75 for 24 of 32."""
+"""Factors on the grid of training: 0.7 is 112 of 160 pixels, 0.75 is 24 of 32."""
 MAX_TOKEN_RATIO = 9
-"""Times the tokens of training: three times as many patches along both axes of an image, twice as many along three axes."""
+"""Limit on the number of tokens over that of training: 3 × 3 along the axes of an image, 2 × 2 × 2 along three axes."""
 RESOLUTION_MODES = ("extrapolate", "rescale")
 RESOLUTION_RULES = {"ntk": "ntk-aware", "yarn": "yarn"}
 """Modes that are rules of context extension."""
 TINY_FRACTION = 1e-9
-"""Of the training set, whose images nobody looks at; the validation set does not depend on it."""
+"""Share of the training set that is opened. Its images are not used, and the validation set does not depend on it."""
 
 
 def probe_resolution(opened: ImageRun) -> ProbeRows:
@@ -42,11 +42,14 @@ def probe_resolution(opened: ImageRun) -> ProbeRows:
     for grid in list_probe_grids(opened.grid):
         yield from probe_grid(opened, grid, (*RESOLUTION_MODES, *(RESOLUTION_RULES if able else ())))
     for mode in () if able else RESOLUTION_RULES:
-        yield {"mode": mode, "why": f"{opened.encoding.name} takes no rule that slows its waves down along each axis"}
+        yield {
+            "mode": mode,
+            "why": f"{opened.encoding.name} does not support context extension along each axis; axial and mixed do",
+        }
 
 
 def list_probe_grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Grids of patches to look at, the smallest first, each once."""
+    """Distinct grids to probe, the smallest first."""
     found = (tuple(max(1, math.floor(side * factor + 0.5)) for side in grid) for factor in GRID_FACTORS)
     return list(dict.fromkeys(each for each in found if math.prod(each) <= MAX_TOKEN_RATIO * math.prod(grid)))
 
@@ -54,7 +57,7 @@ def list_probe_grids(grid: tuple[int, ...]) -> list[tuple[int, ...]]:
 def probe_grid(
     opened: ImageRun, grid: tuple[int, ...], modes: tuple[str, ...] = RESOLUTION_MODES
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one grid. That of training is not looked at again: all modes are there what the model was trained on."""
+    """The rows of one grid. On the grid of training all modes are equal, and its scores are not computed again."""
     size = compute_grid_size(grid, opened.config.patch)
     subjects = {mode: _apply_mode(opened, mode, grid) for mode in modes}
     words = {mode: _check_mode(subject, mode, grid) for mode, subject in subjects.items()}
@@ -75,7 +78,7 @@ def probe_grid(
 
 
 def _apply_mode(opened: ImageRun, mode: str, grid: tuple[int, ...]) -> ImageRun:
-    """The run with the encoding of a mode: as it is, where no rule changes it."""
+    """The run with the encoding of a mode: the run itself if the mode has no rule or the grid does not grow."""
     encoding = opened.encoding
     grows = any(side > old for side, old in zip(grid, opened.grid, strict=True))
     if mode not in RESOLUTION_RULES or not grows or not isinstance(encoding, GridWaves):
@@ -84,17 +87,17 @@ def _apply_mode(opened: ImageRun, mode: str, grid: tuple[int, ...]) -> ImageRun:
 
 
 def _check_mode(subject: ImageRun, mode: str, grid: tuple[int, ...]) -> str | None:
-    """Why its encoding has nothing to say of this grid."""
+    """Why the encoding refuses the positions of this grid; None if it accepts them."""
     return find_refusal(subject.encoding, subject.encoding.grid(*grid, resolution=_position_mode(mode)))
 
 
 def _position_mode(mode: str) -> str:
-    """How positions of another grid are had."""
+    """How the positions of another grid are computed."""
     return mode if mode in RESOLUTION_MODES else "extrapolate"
 
 
 def _score_modes(opened: ImageRun, size: tuple[int, ...], modes: dict[str, ImageRun]) -> list[dict[str, Any]]:
-    """Of images of that size in each mode. Batches of larger images are smaller, so that they have as many tokens."""
+    """The scores of each mode on images of a size. Batches of larger images are smaller: the number of tokens is kept."""
     config = opened.config
     data = open_image_data(replace(config, size=size, fraction=TINY_FRACTION)).to(opened.data.device)
     more = max(1.0, math.prod(size) / math.prod(opened.data.size))

@@ -47,7 +47,9 @@ def write_report(runs: Sequence[RunFolder | RunRecord], out: Path, *, question: 
 def describe_findings(records: Sequence[RunRecord], baseline: str = "none") -> list[str]:
     """The findings of the report in sentences, those of comparable runs together."""
     groups = group_records(records)
-    tables = [build_table_rows(group.found, group.metric, baseline=baseline) for group in groups]
+    tables = [
+        sort_table_rows(build_table_rows(group.found, group.metric, baseline=baseline), first=baseline) for group in groups
+    ]
     return [
         sentence
         for group, rows in zip(groups, tables, strict=True)

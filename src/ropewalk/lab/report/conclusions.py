@@ -1,7 +1,6 @@
 """What the scores of a group show, in sentences that carry its numbers. What holds for every report is in the template."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ from ropewalk.lab.report.format import exceeds_interval, format_count, join_word
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.results_table import format_difference, format_score
-from ropewalk.lab.statistics import compute_cochran_limit, estimate_differences
+from ropewalk.lab.statistics import compute_cochran_limit, compute_variance_shares, estimate_differences
 
 
 class GroupConclusions(NamedTuple):
@@ -29,7 +28,8 @@ def write_conclusions(group: RunGroup, rows: Sequence[TableRow], baseline: str) 
         *_describe_differences(done, baseline),
         *_describe_missing_pairs(done, baseline),
     ]
-    return GroupConclusions(findings, [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows)])
+    caveats = [*_describe_seeds(done), *_describe_unsteady(done), *_describe_unfinished(rows), *_describe_ratio_noise(rows)]
+    return GroupConclusions(findings, caveats)
 
 
 def _describe_best(group: RunGroup, done: Sequence[TableRow]) -> list[str]:
@@ -98,22 +98,35 @@ def _describe_unsteady(done: Sequence[TableRow]) -> list[str]:
     """
     counts = [len(row.done) for row in done]
     seeds = max(counts, key=lambda count: (count > 1, counts.count(count), count))
-    found = {row.label: _compute_variance(row) for row in done if len(row.done) == seeds > 1}
+    found = compute_variance_shares({row.label: _list_scores(row) for row in done if len(row.done) == seeds > 1})
     if len(found) < 2:
         return []
-    most, total = max(found, key=found.__getitem__), math.fsum(found.values())
+    most = max(found, key=found.__getitem__)
     limit = compute_cochran_limit(len(found), seeds)
-    if not found[most] > limit * total:
+    if not found[most] > limit:
         return []
     return [
-        f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
+        f"{most} has {100 * found[most]:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
         f"seeds (significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and "
         "those of the others are too wide."
     ]
 
 
-def _compute_variance(row: TableRow) -> float:
-    return statistics.variance(found.score for found in row.runs.values() if found.score is not None)
+def _describe_ratio_noise(rows: Sequence[TableRow]) -> list[str]:
+    """How far the inference ratio of models without an encoding, which are timed against themselves, is from 1."""
+    ratios = [ratio for row in rows for ratio in row.inference_ratios if not row.has_encoding]
+    if not ratios:
+        return []
+    low, high, noise = f"{min(ratios):.2f}", f"{max(ratios):.2f}", max(abs(ratio - 1) for ratio in ratios)
+    measured = f"a ratio of {low}" if low == high else f"ratios of {low} to {high}"
+    return [
+        f"Inference without an encoding, timed against itself, has {measured} instead of 1: the ratios of other encodings "
+        f"have an error of about {noise:.2f} too."
+    ]
+
+
+def _list_scores(row: TableRow) -> list[float]:
+    return [found.score for found in row.runs.values() if found.score is not None]
 
 
 def _describe_unfinished(rows: Sequence[TableRow]) -> list[str]:

@@ -26,6 +26,11 @@ def format_setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def format_data_name(data: str) -> str:
+    """The name of a dataset: of a file or folder without those that hold it."""
+    return Path(data).name or data
+
+
 def join_words(words: Sequence[str]) -> str:
     """One, two and three."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

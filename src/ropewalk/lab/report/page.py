@@ -19,7 +19,7 @@ from ropewalk import factory
 from ropewalk.lab.config import UNHASHED_FIELDS, list_setting_groups, setting_applies
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.conclusions import GroupConclusions, list_missing
-from ropewalk.lab.report.format import exceeds_interval, format_count, format_setting, join_words
+from ropewalk.lab.report.format import exceeds_interval, format_count, format_data_name, format_setting, join_words
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.report.panels import ReportFigure
 from ropewalk.lab.report.reproduce import format_reproduction
@@ -90,7 +90,7 @@ def describe_runs(groups: Sequence[RunGroup]) -> str:
     labels = {label for group in groups for label in group.found}
     runs = [record for group in groups for record in group.runs]
     done = sum(record.score is not None for record in runs)
-    data = sorted({format_setting(group.settings["data"]) for group in groups})
+    data = sorted({format_data_name(group.settings["data"]) for group in groups})
     finished = "all finished" if done == len(runs) else f"{done} of them finished"
     return f"{format_count(len(labels), 'encoding')} on {join_words(data)}, {format_count(len(runs), 'run')}, {finished}."
 
@@ -178,6 +178,8 @@ def list_shared_settings(settings: Mapping[str, Any]) -> dict[str, list[tuple[st
 
 
 def _describe_setting(name: str, value: Any) -> tuple[str, str]:
+    if name == "data":
+        return name, format_data_name(value)
     unset = UNSET_MEANINGS.get(name) if value is None else None
     return name.replace("_", " "), unset or format_setting(value)
 

@@ -24,7 +24,7 @@ _CLASSES: dict[str, Any] = {name: each for name, each in vars(IMAGENETTE_STUDY.b
 
 PEDESTRIANS_STUDY = Study(
     name="pedestrians",
-    question="Does an encoding help to find things, and to find them sooner?",
+    question="Does an encoding improve detection, and how early in training?",
     base=_BASE,
     encodings=PEDESTRIAN_ENCODINGS,
     parts={

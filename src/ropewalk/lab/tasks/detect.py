@@ -1,7 +1,7 @@
-"""The tasks detect and masks: boxes around objects with their classes, and with masks their segmentation masks too.
+"""The tasks detect and masks: boxes and classes of objects, and in the task masks their segmentation masks.
 
-Average precision is computed by pycocotools. Boxes and masks are predicted at the size at which the model sees an image, and
-are rescaled to the size of its file.
+Average precision is computed by pycocotools. Boxes and masks are predicted at the evaluation size of an image, and rescaled
+to the size of its file.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ ResultEntry = dict[str, Any]
 
 
 def truth_entry(scene: ImageScene, number: int) -> ResultEntry:
-    """The objects of an image as COCO annotations; `number` is that of the image."""
+    """The objects of an image as COCO annotations; `number` is the id of the image."""
     outlines = _encode_optional_masks(scene.masks, len(scene.boxes))
     things = zip(scene.boxes, scene.labels, scene.crowd, scene.areas, outlines, strict=True)
     entries = [
@@ -89,7 +89,7 @@ def detection_entries(found: Mapping[str, Tensor], number: int) -> list[ResultEn
 def average_precisions(
     truths: Sequence[ResultEntry], answers: Sequence[ResultEntry], classes: int, kind: str
 ) -> dict[str, float]:
-    """Average precisions of kind "box" or "mask": box_ap, box_ap50, …; those of sizes that do not occur are left out."""
+    """Average precisions of kind "box" or "mask": box_ap, box_ap50, …; object sizes that do not occur are left out."""
     images = sorted((each["image"] for each in truths), key=lambda image: image["id"])
     right = _number_entries(thing for each in truths for thing in each["things"])
     given = _number_entries(_add_area(each, kind) for each in answers)
@@ -112,7 +112,7 @@ def _build_coco(images: list[ResultEntry], entries: list[ResultEntry], classes: 
 
 
 def _number_entries(entries: Any) -> list[ResultEntry]:
-    """Sort by image and number from 1: pycocotools takes 0 for none."""
+    """Sort by image, and assign ids from 1: pycocotools treats the id 0 as no match."""
     return [each | {"id": i} for i, each in enumerate(sorted(entries, key=lambda each: each["image_id"]), start=1)]
 
 
@@ -140,7 +140,7 @@ _ImageDetections = dict[str, Tensor]
 
 
 def rescale_detections(found: _ImageDetections, seen: Sequence[int], sides: Sequence[int]) -> _ImageDetections:
-    """Rescale predictions from the size at which an image was seen to its own; masks (n, rows, columns) are bool."""
+    """Rescale predictions from the evaluation size of an image to that of its file; masks become bool (n, rows, columns)."""
     factor = torch.tensor([sides[1] / seen[1], sides[0] / seen[0]] * 2, device=found["boxes"].device)
     found = found | {"boxes": found["boxes"] * factor}
     if "masks" in found:
@@ -149,9 +149,9 @@ def rescale_detections(found: _ImageDetections, seen: Sequence[int], sides: Sequ
 
 
 DETECT_OPERATIONS, MAX_VIEW_ZOOM = ("flip", "crop"), 1.5
-"""Random operations on training views, and by what factor they are smaller than the largest view at most."""
+"""Random operations on training views, and the largest factor by which a crop is smaller than the largest one."""
 DETECT_PICTURES = 4
-"""Images in a picture."""
+"""Number of images in predictions.png."""
 
 
 class DetectionTask:
@@ -164,8 +164,8 @@ class DetectionTask:
         classes = len(self.scenes.classes)
         self.model = build_detector(config, self.size, classes, self.origin).to(device)
         self.steps = self.scenes.counts["train"] // config.batch
-        way = ViewOptions("crop" in config.augment, "flip" in config.augment, (1.0, MAX_VIEW_ZOOM))
-        views = SceneViews(self.scenes, self.size, seed=config.seed, way=way)
+        options = ViewOptions("crop" in config.augment, "flip" in config.augment, (1.0, MAX_VIEW_ZOOM))
+        views = SceneViews(self.scenes, self.size, seed=config.seed, options=options)
         self.views: SampleReader[ViewBatch] = SampleReader(views, config.workers, "train")
         patch = get_square_side(config.patch)
         self.whole = {
@@ -179,7 +179,8 @@ class DetectionTask:
         """One process's share of each batch of an epoch, from batch `first` on."""
         config, count = self.config, self.scenes.counts["train"]
         order = epoch_order(count, config.batch, seed=config.seed, epoch=epoch, rank=rank, world=world, pairs=False)
-        return (seen.to(self.device) for seen in self.views.read([(epoch, places.tolist()) for places in order[first:]]))
+        keys = [(epoch, positions.tolist()) for positions in order[first:]]
+        return (batch.to(self.device) for batch in self.views.read(keys))
 
     def loss(self, model: nn.Module, batch: ViewBatch, *, epoch: int, step: int, rank: int) -> Tensor:
         """The sum of the losses of proposals, classes, boxes and masks."""
@@ -187,7 +188,7 @@ class DetectionTask:
         return lost
 
     def normalize_images(self, images: Tensor) -> Tensor:
-        """Normalize images of bytes (B 3 rows columns) as in training, or as in that of the initial weights."""
+        """Normalize uint8 images (B 3 rows columns) as in the training of this run, or of the run it is initialized from."""
         return normalize_images(images.to(self.device, non_blocking=True).float() / 255, self.origin or self.scenes)
 
     def facts(self) -> dict[str, Any]:
@@ -200,13 +201,13 @@ class DetectionTask:
 
     @torch.no_grad()
     def scores(self, model: nn.Module, split: str, accelerator: Accelerator) -> Mapping[str, float]:
-        """Average precisions on images at their own size, one by one, and the mean loss on the center of each."""
+        """Average precisions of images evaluated one by one, and the mean loss on a centered view of each."""
         own = unwrap_model(model).eval()
         truths, answers, lost = [], [], torch.zeros((), dtype=torch.float64)
-        for number, judged in self._judged(split, accelerator.process_index, accelerator.num_processes):
-            lost += self._lost(own, judged, number)
-            truths.append(truth_entry(judged.scene, number))
-            answers += detection_entries(self.found(own, judged), number)
+        for number, evaluated in self._read_share(split, accelerator.process_index, accelerator.num_processes):
+            lost += self._lost(own, evaluated, number)
+            truths.append(truth_entry(evaluated.scene, number))
+            answers += detection_entries(self.found(own, evaluated), number)
         truths, answers = gather_object(truths), gather_object(answers)
         total = accelerator.reduce(lost.float().to(accelerator.device), "sum").item()
         kinds = ("box", "mask") if self.config.task == "masks" else ("box",)
@@ -215,26 +216,26 @@ class DetectionTask:
             scores |= average_precisions(truths, answers, len(self.scenes.classes), kind)
         return scores
 
-    def _judged(self, split: str, rank: int, world: int) -> Iterator[tuple[int, EvaluationScene]]:
-        """One process's share of the images of a split, with their numbers."""
-        places = range(self.scenes.counts[split])[rank::world]
-        return zip(places, self.whole[split].read(places), strict=True)
+    def _read_share(self, split: str, rank: int, world: int) -> Iterator[tuple[int, EvaluationScene]]:
+        """One process's share of the images of a split, with their positions in it."""
+        positions = range(self.scenes.counts[split])[rank::world]
+        return zip(positions, self.whole[split].read(positions), strict=True)
 
-    def found(self, model: nn.Module, judged: EvaluationScene) -> Detections:
+    def found(self, model: nn.Module, evaluated: EvaluationScene) -> Detections:
         """The predictions of a model for an image, in pixels of its file."""
-        (found,) = model(self.normalize_images(judged.whole[None]))
-        return rescale_detections(found, judged.whole.shape[-2:], judged.scene.sides)
+        (found,) = model(self.normalize_images(evaluated.whole[None]))
+        return rescale_detections(found, evaluated.whole.shape[-2:], evaluated.scene.sides)
 
     @torch.no_grad()
-    def _lost(self, model: nn.Module, judged: EvaluationScene, number: int) -> float:
-        """The loss on the center of an image; boxes are sampled by the number of the image."""
+    def _lost(self, model: nn.Module, evaluated: EvaluationScene, number: int) -> float:
+        """The loss on a centered view of an image; the sampling of boxes is seeded with the number of the image."""
         torch.manual_seed(derive_seed(number))
-        seen = judged.middle.to(self.device)
-        return float(model(self.normalize_images(seen.images), seen.targets))
+        batch = evaluated.center.to(self.device)
+        return float(model(self.normalize_images(batch.images), batch.targets))
 
     @classmethod
     def open_trial(cls, config: Config, processes: int) -> Trial:
-        """Check that there are objects; trials are shown blank images in training, and of another size in evaluation."""
+        """Check the files; the returned check runs a model on blank images of the training size and of another size."""
         scenes, size = open_checked_scenes(config), check_view_size(config)
         scenes.look()
         epoch_order(scenes.counts["train"], config.batch, seed=config.seed, epoch=0, world=processes, pairs=False)
@@ -265,19 +266,20 @@ class DetectionTask:
     @torch.no_grad()
     def picture(self, model: nn.Module) -> bytes:
         """The predictions for a few evenly spaced test images."""
-        own, places = unwrap_model(model).eval(), spread_evenly(self.scenes.counts["test"], DETECT_PICTURES)
-        return draw_detections([(each.scene, self.found(own, each)) for each in self.whole["test"].read(places.tolist())])
+        own, positions = unwrap_model(model).eval(), spread_evenly(self.scenes.counts["test"], DETECT_PICTURES)
+        images = self.whole["test"].read(positions.tolist())
+        return draw_detections([(each.scene, self.found(own, each)) for each in images])
 
 
 def build_detector(config: Config, size: tuple[int, int], classes: int, origin: BackboneOrigin | None = None) -> ViTDetector:
-    """The model of a run, its weights drawn from the seed: for every encoding the same ones but for the encoding's own."""
+    """The model of a run, initialized by the seed: the same weights for every encoding, except the encoding's own."""
     backbone = build_backbone(config, size, classes, origin)
     torch.manual_seed(config.seed)
     return ViTDetector(backbone, classes=classes, masks=config.task == "masks")
 
 
 def open_checked_scenes(config: Config) -> DetectionData:
-    """The images of a run, after a check of its settings and of their counts."""
+    """Check the settings of a run, open its images and check their counts."""
     check_dense_config(config, DETECT_OPERATIONS)
     import_pycocotools("mask")
     masks = config.task == "masks"
@@ -285,13 +287,13 @@ def open_checked_scenes(config: Config) -> DetectionData:
     if scenes.counts["train"] < config.batch:
         raise ValueError(f"a batch must be no larger than the data, got a batch of {config.batch} and {scenes}")
     for part in ("validation", "test"):
-        if not scenes.things(part):
+        if not scenes.count_objects(part):
             raise ValueError(f"the {part} images must have objects, got none in {scenes}")
     return scenes
 
 
 def check_view_size(config: Config) -> tuple[int, int]:
-    """Rows and columns of a training view, which must be multiples of the patch."""
+    """Return rows and columns of a training view; they must be multiples of the patch."""
     patch = get_square_side(config.patch)
     if config.size is None or len(config.size) != 2 or any(side % patch or side < 1 for side in config.size):
         wanted = f"a size of rows and columns for its views, multiples of the patch {patch}"

@@ -1,9 +1,9 @@
-"""The task segment: the class of each pixel of an image.
+"""The task segment: semantic segmentation, a class for each pixel of an image.
 
     counts = count_confusion(truth, answer, classes)   # (classes classes), truths in rows, predictions in columns
     mean_iou(counts), pixel_accuracy(counts)
 
-All scores follow from counts of pixels. Counts are integers: those of several images or processes are added.
+All scores are computed from integer counts of pixels, which are summed over images and processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,14 +43,14 @@ SEGMENTER_HEAD_STREAM = 1011
 DEFAULT_VIEW_SIZE = 320
 """Side of the training views, if `size` is none."""
 SEGMENT_OPERATIONS = ("flip", "crop", "jitter")
-"""Augmentation: flip and crop where files are read, jitter on the device."""
+"""Augmentation: flip and crop are applied when a file is read, jitter on the device."""
 SEGMENT_STRENGTHS = ("scale", "brightness", "contrast", "saturation")
 MAX_VIEW_SCALE = 16
 """The largest factor by which a view may be scaled."""
 
 
 def open_segmentation_data(config: Config) -> SegmentationData:
-    """The data of a run, after a check of its settings."""
+    """Check the settings of a run and open its data."""
     check_segment_config(config)
     rows, columns = resolve_sides(config.size or (DEFAULT_VIEW_SIZE, DEFAULT_VIEW_SIZE), 2)
     view = ViewOptions("crop" in config.augment, "flip" in config.augment, read_view_scale(config))
@@ -66,7 +66,7 @@ def read_view_scale(config: Config) -> tuple[float, float]:
 
 
 def build_color_augment(config: Config) -> AugmentPipeline:
-    """Augmentation on the device."""
+    """The part of the augmentation that runs on the device."""
     options = {name: value for name, value in config.strength.items() if name != "scale"}
     return AugmentPipeline(tuple(name for name in config.augment if name == "jitter"), seed=config.seed, **options)
 
@@ -113,7 +113,7 @@ def pixel_accuracy(counts: Tensor) -> float:
 
 
 SEGMENT_PICTURES = 4
-"""Images in a picture."""
+"""Number of images in predictions.png."""
 
 
 class SegmentationTask:
@@ -124,7 +124,8 @@ class SegmentationTask:
         self.data = open_segmentation_data(config).to(device)
         for split in ("validation", "test"):
             if not self.data.counts[split]:
-                raise ValueError(f"a run needs a {split} set, got none of {self.data}; raise `validation` if it is that one")
+                hint = "; set `validation` above 0 to hold some out" if split == "validation" else ""
+                raise ValueError(f"a run needs a {split} set, got none in {self.data}{hint}")
         self.classes, self.origin = len(self.data.classes), load_origin(config)
         self.model = build_segmenter(config, self.data.size, self.classes, self.origin).to(device)
         self.steps = self.data.counts["train"] // config.batch
@@ -141,15 +142,15 @@ class SegmentationTask:
         return {**self.data.facts(), **(self.origin.facts() if self.origin else {})}
 
     def loss(self, model: nn.Module, batch: ImageBatch, *, epoch: int, step: int, rank: int) -> Tensor:
-        """The loss on views with color jitter, at positions that may be augmented too."""
+        """The loss on views with color jitter, with augmented positions if the settings have them."""
         none = torch.zeros_like(batch.index)
         x, _ = self.augment(batch.images, none, batch.index, epoch=epoch, classes=1)
         grid = compute_patch_grid(x.shape[2:], self.config.patch)
         share = slice(rank * len(x), (rank + 1) * len(x))
-        way = self.model.resolution
-        places = perturb_positions(self.config, self.model.encoding, grid, step=step, share=share, resolution=way)
-        places = None if places is None else places.to(x.device, non_blocking=True)
-        return segmentation_loss(model(self.normalize_images(x), places), batch.labels, self.config.smoothing)
+        resolution = self.model.resolution
+        positions = perturb_positions(self.config, self.model.encoding, grid, step=step, share=share, resolution=resolution)
+        positions = None if positions is None else positions.to(x.device, non_blocking=True)
+        return segmentation_loss(model(self.normalize_images(x), positions), batch.labels, self.config.smoothing)
 
     def normalize_images(self, images: Tensor) -> Tensor:
         """Normalize images in [0, 1] as in training, or as in the training of the weights the model is initialized from."""
@@ -176,7 +177,7 @@ class SegmentationTask:
 
     @classmethod
     def open_trial(cls, config: Config, processes: int) -> Trial:
-        """Check that images fit their annotations; trials are shown blank images of the training size and of two others."""
+        """Check the files; the returned check runs a model on blank images of the training size and of two others."""
         data = open_segmentation_data(config)
         data.look()
         if not data.counts["test"]:
@@ -190,8 +191,8 @@ class SegmentationTask:
             model = build_segmenter(replace(each, depth=1), size, classes, load_origin(each))
             check_span(each, model.encoding)
             grid, share = compute_patch_grid(size, each.patch), slice(CHECKED_SAMPLES)
-            way = model.resolution
-            model(images, perturb_positions(each, model.encoding, grid, step=0, share=share, resolution=way))
+            resolution = model.resolution
+            model(images, perturb_positions(each, model.encoding, grid, step=0, share=share, resolution=resolution))
             for sides in ((2 * size[0], size[1]), (size[0], size[1] + get_square_side(each.patch))):
                 model.eval()(images.new_zeros(1, data.channels, *sides))
 
@@ -199,7 +200,7 @@ class SegmentationTask:
 
     @classmethod
     def build_from_facts(cls, config: Config, facts: Mapping[str, Any]) -> TrainableModel:
-        """The model for views of this size."""
+        """The model of a run, from the recorded facts of its data."""
         return build_segmenter(config, tuple(facts["size"]), facts["classes"], BackboneOrigin.from_facts(facts))
 
     @classmethod
@@ -208,7 +209,7 @@ class SegmentationTask:
         return ImageRun(run, load_trained_weights(cls, run).to(device), open_segmentation_data(run.config).to(device))
 
     def logits(self, model: nn.Module, some: ImageBatch) -> Tensor:
-        """Logits of images, at the pixels of their annotations."""
+        """Logits of images at the resolution of their segmentation masks."""
         found: Tensor = model(self.normalize_images(some.images.float() / 255), size=tuple(some.labels.shape[1:]))
         return found
 

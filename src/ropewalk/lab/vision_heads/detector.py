@@ -1,10 +1,10 @@
-"""A model that predicts boxes, and optionally masks, from the feature maps of our ViT: Faster R-CNN and Mask R-CNN of
-torchvision's parts, on the simple feature pyramid of ViTDet (arXiv 2203.16527).
+"""A detector on the feature maps of our ViT: Faster R-CNN or Mask R-CNN, built from torchvision's modules, on the simple
+feature pyramid of ViTDet (arXiv 2203.16527).
 
     detector(images, targets)   # the sum of the losses of images (B 3 rows columns), all of one size
-    detector(images)            # for each image: boxes, labels, scores, and masks of 28 × 28 cells in their boxes
+    detector(images)            # for each image: boxes, labels, scores, and masks of 28 × 28 cells per box
 
-Only the ViT and the pyramid compute in the precision of a surrounding autocast; proposals, heads and losses in float32.
+Under autocast, the ViT and the pyramid compute in its dtype; proposals, heads and losses compute in float32.
 
 Cell i of a feature map is centered at (i + 1/2) · stride. torchvision's own anchors are centered at i · stride, which is
 half a cell off for maps of patches, and half a pixel for masks.
@@ -30,8 +30,8 @@ from ropewalk.models import ViT
 ANCHOR_SIDE = 8
 # Ratios of height to width.
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)
-# A box is read from the coarsest level on which the root of its area has at least so many strides: 224 pixels at a stride of
-# 16, as in FPN.
+# The features of a box come from the coarsest level on which the square root of its area has at least so many strides: 224
+# pixels at a stride of 16, as in FPN.
 MIN_BOX_STRIDES = 14
 # Channels of a level, if the transformer is not narrower.
 MAX_PYRAMID_CHANNELS = 256
@@ -40,10 +40,10 @@ PYRAMID_STRIDES = (0.25, 0.5, 1.0, 2.0)
 
 
 class FeaturePyramid(nn.Module):
-    """From a map (B width rows columns) to four of 256 channels, or `width`: 4 and 2 times as fine, as fine, half as fine.
+    """Four feature maps from one (B width rows columns): 4, 2, 1 and 1/2 times its resolution, min(width, 256) channels.
 
-    A level is made finer by transposed convolutions that cut a place in four, or coarser by the largest of four places; at
-    an odd end by that of those that there are. So a place of a level covers its stride of pixels, whatever the size.
+    Finer levels come from transposed convolutions with stride 2, the coarser one from max pooling, whose last window is cut
+    off if the size is odd. So a cell of a level covers its stride of pixels at any size.
     """
 
     def __init__(self, width: int) -> None:
@@ -72,19 +72,19 @@ class FeaturePyramid(nn.Module):
 
 
 def downsample_level(level: Tensor) -> Tensor:
-    """A map half as fine as the last level, where proposals begin with boxes twice as large: the largest of four places."""
+    """Halve the resolution of the last level by max pooling, for proposals of larger objects."""
     return F.max_pool2d(level, 2, ceil_mode=True)
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Over the channels of each place (B C rows columns)."""
+    """LayerNorm over the channels of feature maps (B C rows columns)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def pyramid_strides(patch: int) -> tuple[int, ...]:
-    """Pixels of a place of each level."""
+    """The stride of each level, in pixels."""
     if patch % 4:
         raise ValueError(f"a pyramid cuts a patch in four along each axis: patch must be a multiple of 4, got {patch}")
     return tuple(int(patch * factor) for factor in PYRAMID_STRIDES)
@@ -95,12 +95,12 @@ def _upsample_layer(before: int, after: int) -> nn.Module:
 
 
 def _lateral_layers(width: int, channels: int) -> nn.Sequential:
-    """To the channels of the pyramid, and over neighbours."""
+    """A 1 × 1 convolution to the channels of the pyramid, and a 3 × 3 convolution, each with a norm."""
     one, over = nn.Conv2d(width, channels, 1, bias=False), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
     return nn.Sequential(one, ChannelNorm(channels), over, ChannelNorm(channels))
 
 
-# Cells along each side of a pooled box, and the width of the box head in channels of a level.
+# Cells along each side of a pooled box, and the width of the box head as a multiple of the channels of a level.
 BOX_CELLS, MASK_CELL_FACTOR = 7, 4
 # Cells along each side of a box from which its mask is predicted, at twice the resolution.
 MASK_CELLS = 14
@@ -121,20 +121,20 @@ class ViTDetector(DenseModel):
         self._levels: Callable[[ViTDetector, Tensor], list[Tensor]] = ViTDetector.levels
 
     def levels(self, images: Tensor) -> list[Tensor]:
-        """The maps of all levels."""
+        """The feature maps of all levels."""
         return self.pyramid(self.backbone.maps(images, resolution=self.resolution))
 
     def compiled_outputs(self, images: Tensor) -> list[Tensor]:
-        """The maps of all levels, by what is compiled."""
+        """The feature maps of all levels, by the compiled function if there is one."""
         return self._levels(self, images)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile what makes the maps of training, whose images have one size. At evaluation, where sizes differ, nothing is
+        """Compile the feature maps for training, whose images have one size. Evaluation, where sizes differ, is not
         compiled."""
         self._levels = torch.compile(ViTDetector.levels, *args, **kwargs)
 
     def forward(self, images: Tensor, targets: Sequence[Detections] | None = None) -> Any:
-        """The sum of the losses, or detections if there are no targets."""
+        """The sum of the losses with targets, the detections without."""
         maps = self.compiled_outputs(images) if self.training else self.levels(images)
         # bfloat16 would round coordinates above 256 to even pixels.
         with torch.autocast(images.device.type, enabled=False):
@@ -145,7 +145,7 @@ class ViTDetector(DenseModel):
     def _proposed(
         self, images: Tensor, maps: Detections, sizes: list[Any], targets: Sequence[Detections] | None = None
     ) -> Any:
-        """Proposals and their losses. Large objects have a level of their own."""
+        """Proposals and their losses, with an additional level for large objects."""
         last = str(len(maps) - 1)
         return self.rpn(ImageList(images, sizes), maps | {"coarser": downsample_level(maps[last])}, targets)
 
@@ -168,7 +168,7 @@ class ViTDetector(DenseModel):
 
 
 def _with_torchvision_masks(things: Detections) -> Detections:
-    """With masks, if there are any, that torchvision reads where they lie."""
+    """Shift masks, if there are any, to torchvision's convention of pixel centers."""
     return things | {"masks": shift_masks_half_pixel(things["masks"])} if "masks" in things else things
 
 
@@ -183,27 +183,27 @@ def build_proposal_network(levels: Sequence[int], channels: int) -> nn.Module:
 def build_roi_heads(levels: Sequence[int], channels: int, classes: int, masks: bool) -> nn.Module:
     """Heads for classes, boxes and masks, with torchvision's settings. Class 0 is background."""
     hidden = MASK_CELL_FACTOR * channels
-    head, told = TwoMLPHead(channels * BOX_CELLS**2, hidden), FastRCNNPredictor(hidden, classes + 1)
+    head, predictor = TwoMLPHead(channels * BOX_CELLS**2, hidden), FastRCNNPredictor(hidden, classes + 1)
     outlines: list[Any] = [None, None, None]
     if masks:
         drawn = MaskRCNNPredictor(channels, channels, classes + 1)
         outlines = [BoxPooler(levels, MASK_CELLS), MaskRCNNHeads(channels, (channels,) * 4, 1), drawn]
-    return RoIHeads(BoxPooler(levels, BOX_CELLS), head, told, 0.5, 0.5, 512, 0.25, None, 0.05, 0.5, 100, *outlines)
+    return RoIHeads(BoxPooler(levels, BOX_CELLS), head, predictor, 0.5, 0.5, 512, 0.25, None, 0.05, 0.5, 100, *outlines)
 
 
 class AnchorBoxes(nn.Module):
-    """Boxes of three shapes around the centre of each place of each level, as `RegionProposalNetwork` wants them."""
+    """Anchors of three shapes at the center of each cell of each level; the interface is that of torchvision."""
 
     def __init__(self, strides: Sequence[int]) -> None:
         super().__init__()
         self.strides = tuple(strides)
 
     def num_anchors_per_location(self) -> list[int]:
-        """Of each level."""
+        """The number of anchor shapes of each level."""
         return [len(ANCHOR_RATIOS)] * len(self.strides)
 
     def forward(self, images: Any, levels: Sequence[Tensor]) -> list[Tensor]:
-        """Boxes (x, y, x, y) of all levels, by rows, columns and shapes, for each image."""
+        """Anchors (x, y, x, y) of all levels for each image, ordered by row, column and shape."""
         boxes = [level_anchors(level, stride) for level, stride in zip(levels, self.strides, strict=True)]
         return [torch.cat(boxes)] * len(images.image_sizes)
 
@@ -219,14 +219,14 @@ def level_anchors(level: Tensor, stride: int) -> Tensor:
 
 
 class BoxPooler(nn.Module):
-    """Features of boxes, each from the level that suits its size, on a grid of `size` × `size` cells."""
+    """RoIAlign: features of each box on `size` × `size` cells, from the level that matches its size."""
 
     def __init__(self, strides: Sequence[int], size: int) -> None:
         super().__init__()
         self.strides, self.size, self.output_size = tuple(strides), size, (size, size)
 
     def forward(self, levels: Mapping[str, Tensor], boxes: Sequence[Tensor], sizes: Any = None) -> Tensor:
-        """Cells (N C size size) of the boxes of all images, in their order; sizes of images do not matter."""
+        """Features (N C size size) of the boxes of all images, in order. `sizes` is unused; torchvision passes it."""
         maps = list(levels.values())
         rois = torch.cat([torch.cat([each.new_full((len(each), 1), i), each], dim=1) for i, each in enumerate(boxes)])
         chosen = choose_box_level(rois[:, 1:], self.strides)
@@ -239,7 +239,7 @@ class BoxPooler(nn.Module):
 
 
 def choose_box_level(boxes: Tensor, strides: Sequence[int]) -> Tensor:
-    """The level that each box is read from, by the root of its area: 224 pixels are for a stride of 16, as in FPN."""
+    """Choose the level of each box by the square root of its area, as in FPN: stride 16 for 224 pixels."""
     sides = ((boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(1)).sqrt()
     # The small term keeps boxes of exactly a level's size from falling to the finer level by rounding.
     level = torch.floor(torch.log2(sides / (MIN_BOX_STRIDES * strides[0])) + 1e-6)
@@ -247,10 +247,10 @@ def choose_box_level(boxes: Tensor, strides: Sequence[int]) -> Tensor:
 
 
 def shift_masks_half_pixel(masks: Tensor) -> Tensor:
-    """Masks (n rows columns) as what torchvision compares outlines with must have them: float (n, rows + 1, columns + 1).
+    """Resample masks (n rows columns) for torchvision's mask loss: float (n, rows + 1, columns + 1).
 
-    It takes the centre of pixel i to be at i, and not at i + ½. So what it reads at i is the mean of the pixels that meet
-    there, and outlines are learned where they lie.
+    torchvision places the center of pixel i at i, not at i + 1/2. Its sample at i therefore has to be the mean of the pixels
+    around the corner i; else predicted masks are off by half a pixel.
     """
     edged = F.pad(masks.float().unsqueeze(1), (1, 1, 1, 1), mode="replicate")
     return F.avg_pool2d(edged, 2, stride=1).squeeze(1)

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ropewalk.encoding import Encoding, one_of
+from ropewalk.arguments import one_of
+from ropewalk.encoding import Encoding
 from ropewalk.lab.vision_heads.backbone import DenseModel
 from ropewalk.models import ViT
 

@@ -12,11 +12,11 @@ import time
 import pytest
 from rich.console import Console
 
-import ropewalk.lab.parallel as module
+import ropewalk.lab.worker_processes as module
 from ropewalk.cli import main
-from ropewalk.lab.parallel import make_process_environment, run_in_parallel
 from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.worker_processes import make_process_environment, run_in_parallel
 from tests.support.patch_everywhere import patch_everywhere
 
 SMALL = "data=digits patch=2 width=24 depth=1 heads=2 batch=64 fraction=0.3 compile=false precision=float32 warmup=0.1"
@@ -28,7 +28,7 @@ def words(folder, *more, epochs):
 
 
 def test_each_has_its_share_of_processors_and_caches_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("ropewalk.lab.parallel.count_cpu_cores", lambda: 16)
+    monkeypatch.setattr("ropewalk.lab.worker_processes.count_cpu_cores", lambda: 16)
     monkeypatch.setenv("KEPT", "yes")
     first, second = (make_process_environment(i, 5, tmp_path) for i in range(2))
     assert {first[key] for key in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")} == {"3"}
