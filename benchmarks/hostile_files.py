@@ -64,10 +64,15 @@ def _read_in_run(name: str) -> Callable[[Path], Any]:
 def _read_coco(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "annotations").mkdir()
-        for part in ("train", "val"):
+        for number, part in enumerate(("train", "val")):
+            (Path(folder) / part).mkdir()
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(Path(folder) / part / "a.png")
             (Path(folder) / "annotations" / f"instances_{part}.json").symlink_to(path.absolute())
-        data = CocoData(Path(folder), validation=0.1, fraction=1.0, masks=True)
+        data = CocoData(Path(folder), validation=0.0, fraction=1.0, masks=True)
         data.look()
+        for part, count in data.counts.items():
+            for place in range(min(count, 2)):
+                data.read(part, place)
 
 
 def _read_voc(path: Path) -> None:
@@ -145,6 +150,12 @@ def _make_deep(draw: random.Random) -> bytes:
 
 ANNOTATION = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 4, 4], "segmentation": [[0, 0, 4, 0, 4, 4]]}
 
+IMAGE_ENTRIES = {
+    "images": [{"id": 1, "file_name": "a.png", "height": 8, "width": 8}],
+    "categories": [{"id": 1, "name": "a"}],
+}
+RUN_LENGTHS: tuple[Any, ...] = ([0, 64], [1], [], "", "0", "P2", "o" * 50, [0, 10**6], [0, -4, 68], [64])
+
 
 def _make_document(draw: random.Random) -> bytes:
     """A document of one of the formats, with some values replaced, removed or moved."""
@@ -158,10 +169,10 @@ def _make_document(draw: random.Random) -> bytes:
                 "runs": [{"label": "none", "seed": 0, "run": "none-seed0-0123456789"}],
             },
             {
-                "images": [{"id": 1, "file_name": "a.png", "height": 8, "width": 8}],
-                "annotations": [ANNOTATION],
-                "categories": [{"id": 1, "name": "a"}],
+                **IMAGE_ENTRIES,
+                "annotations": [{**ANNOTATION, "segmentation": {"size": [8, 8], "counts": draw.choice(RUN_LENGTHS)}}],
             },
+            {**IMAGE_ENTRIES, "annotations": [ANNOTATION]},
             {"cost": [{"name": "a", "seconds": 1.0}], "test_accuracy": 0.5, "ropewalk": {"format": "ropewalk run 2"}},
         )
     )  # fmt: skip
@@ -183,7 +194,7 @@ def _mutate(value: Any, draw: random.Random) -> Any:
 
 
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 10**400, 1e308, float("nan"), float("inf"), "", "\x1b[31m", "../../etc/passwd", "/etc/passwd",
+    None, True, -1, 0, 10**9, 10**400, 1e308, float("nan"), float("inf"), "", "\x1b[31m", "../../etc/passwd", "/etc/passwd",
     "\udc80", "a\0b", "x" * 10_000, [], {}, [[]], [None], {"": None}, [1e999], {"a": {"b": []}}, "none",
     "ropewalk run 9", [-1, "a"],
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Images with things in them: how folders are read and cut in parts, what is seen of them, and how precise answers are."""
 
+import itertools
 import json
 import re
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ropewalk.lab.data.coco import _expand_run_lengths, _is_outline, decode_mask, encode_masks
 from ropewalk.lab.data.detection import ImageScene
 from ropewalk.lab.data.loader import SampleReader
 from ropewalk.lab.data.pennfudan import split_pennfudan
@@ -401,3 +403,42 @@ def test_a_batch_of_views_is_told_apart_again():
     assert batch.targets[1]["boxes"].shape == (0, 4)
     assert batch.targets[1]["masks"].shape == (0, 24, 32)
     assert torch.equal(batch.targets[0]["boxes"], views[0][1]["boxes"])
+
+
+@pytest.mark.parametrize(
+    ("outline", "words"),
+    [
+        ({"size": [10**5, 10**6], "counts": [0, 10]}, r"for 4 × 5 pixels, got those for \[100000, 1000000\]"),
+        ({"size": [5, 4], "counts": [0, 20]}, r"for 4 × 5 pixels, got those for \[5, 4\]"),
+        ({"size": [4, 5], "counts": [1]}, "add up to 4 × 5 pixels, got 1"),
+        ({"size": [4, 5], "counts": []}, "for 4 × 5 pixels"),
+        ({"size": [4, 5], "counts": ""}, "for 4 × 5 pixels"),
+        ({"size": [4, 5], "counts": [0, -5, 25]}, "for 4 × 5 pixels"),
+        ({"size": [4, 5], "counts": [0, "a"]}, "for 4 × 5 pixels"),
+        ({"size": [4, 5], "counts": [0, 10**6]}, "add up to 4 × 5 pixels, got 1,000,000"),
+        ({"size": [4, 5], "counts": "0"}, "add up to 4 × 5 pixels, got 0"),
+        ({"size": [4, 5], "counts": "o"}, "break off"),
+        ({"size": [4, 5], "counts": "o" * 10**7}, "break off"),
+    ],
+)
+def test_run_lengths_are_those_of_all_pixels(outline, words):
+    with pytest.raises(ValueError, match=f"run lengths must .*{words}"):
+        decode_mask(outline, 4, 5)
+
+
+def test_compressed_run_lengths_are_those_of_pycocotools():
+    masks = torch.rand(20, 37, 53, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, 20)[:, None, None] ** 4
+    for mask, coded in zip(masks, encode_masks(masks), strict=True):
+        words = coded["counts"].decode()
+        rows = mask.T.reshape(-1).int()
+        ends = [0, *(rows.diff().nonzero()[:, 0] + 1).tolist(), len(rows)]
+        wanted = ([0] if rows[0] else []) + [b - a for a, b in itertools.pairwise(ends)]
+        assert _expand_run_lengths(words) == wanted
+        assert (decode_mask({"size": [37, 53], "counts": words}, 37, 53) == mask.numpy()).all()
+        assert (decode_mask({"size": [37, 53], "counts": wanted}, 37, 53) == mask.numpy()).all()
+
+
+@pytest.mark.parametrize("far", [1e6, 1e300, -(10**6)])
+def test_polygons_that_go_too_far_are_refused(far):
+    assert _is_outline([[0, 0, 1e5, 0, 1e5, 1e5]])
+    assert not _is_outline([[0, 0, 4, 0, 4, far]])

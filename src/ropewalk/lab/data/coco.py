@@ -38,6 +38,10 @@ from ropewalk.validation import (
 )
 
 CocoEntry = dict[str, Any]
+MAX_RUN_BITS = 35
+"""Most bits of a run length in the compressed form."""
+MAX_COORDINATE = 10**5
+"""Largest coordinate of a polygon, in pixels. pycocotools draws polygons as far as they go, and crashes on the largest."""
 
 
 def check_coco_entries(path: Path, what: str, entries: Sequence[Any], rules: Mapping[str, FieldRule]) -> None:
@@ -62,12 +66,14 @@ def _is_box(value: Any) -> bool:
 
 def _is_outline(value: Any) -> bool:
     if isinstance(value, dict):
-        return isinstance(value.get("counts"), list | str) and isinstance(value.get("size"), list)
+        sides = value.get("size")
+        right = isinstance(sides, list) and len(sides) == 2 and all(map(_is_pixel_count, sides))
+        return right and isinstance(value.get("counts"), list | str)
     return isinstance(value, list) and len(value) > 0 and all(map(_is_polygon, value))
 
 
 def _is_polygon(value: Any) -> bool:
-    return is_number_list(value) and len(value) >= 6 and len(value) % 2 == 0
+    return is_number_list(value) and len(value) >= 6 and len(value) % 2 == 0 and max(map(abs, value)) <= MAX_COORDINATE
 
 
 _SIDE_RULE, _KEY_RULE = FieldRule("a whole number of pixels", _is_pixel_count), FieldRule("a number or a name", _is_key)
@@ -109,7 +115,9 @@ def read_masks(path: Path, image: _MaskEntry, entries: list[_MaskEntry]) -> Tens
 
 
 def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
-    """Decode a mask from polygons or from a run-length encoding, compressed or not."""
+    """Decode the mask of an image from polygons or from a run-length encoding, compressed or not."""
+    if isinstance(outline, dict):
+        _check_run_lengths(outline, rows, columns)
     coded = outline
     if isinstance(outline, list):
         coded = import_pycocotools("mask").merge(import_pycocotools("mask").frPyObjects(outline, rows, columns))
@@ -119,6 +127,32 @@ def decode_mask(outline: Any, rows: int, columns: int) -> np.ndarray:
         # pycocotools does not know the argument `copy` that NumPy 2 passes.
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
         return import_pycocotools("mask").decode(coded)
+
+
+def _check_run_lengths(outline: Mapping[str, Any], rows: int, columns: int) -> None:
+    """Refuse run lengths that are not those of all pixels: pycocotools would reserve any memory, and return what it held."""
+    counts = outline["counts"] if isinstance(outline["counts"], list) else _expand_run_lengths(outline["counts"])
+    if outline["size"] != [rows, columns] or not all(map(is_integer, counts)) or min(counts, default=-1) < 0:
+        raise ValueError(f"run lengths must be whole numbers for {rows} × {columns} pixels, got those for {outline['size']}")
+    if sum(counts) != rows * columns:
+        raise ValueError(f"run lengths must add up to {rows} × {columns} pixels, got {sum(counts):,}")
+
+
+def _expand_run_lengths(text: str) -> list[int]:
+    """Run lengths of their compressed form: groups of 5 bits from the lowest, and from the fourth run on differences."""
+    counts, value, shift = list[int](), 0, 0
+    for each in text.encode():
+        bits = each - 48
+        value, shift = value | (bits & 0x1F) << shift, shift + 5
+        if shift > MAX_RUN_BITS:
+            break
+        if not bits & 0x20:
+            value -= (1 << shift) if bits & 0x10 else 0
+            counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+            value, shift = 0, 0
+    if shift:
+        raise ValueError("run lengths must be complete, but break off")
+    return counts
 
 
 def encode_masks(masks: Tensor) -> list[_MaskEntry]:
