@@ -4,6 +4,7 @@ Each returns the value, so that it stands where the value is used.
 """
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from ropewalk.validation import check_choice
 
 Value = TypeVar("Value")
 
+LARGEST_FLOAT: Any = sys.float_info.max
 LARGEST_SIZE = 2**24
 """The most that a model may have of anything: more is a mistake, and would fill the memory."""
 
@@ -83,7 +85,7 @@ def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
     """`value` as a float if it is a finite number in a range; True is none."""
-    fits = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    fits = not isinstance(value, bool) and isinstance(value, Real) and abs(value) <= LARGEST_FLOAT
     if not fits or not least <= value <= most:
         low = "" if least == -math.inf else f" of at least {least:g}"
         high = "" if most == math.inf else f"{' and' if low else ' of'} at most {most:g}"
@@ -93,21 +95,21 @@ def number(name: str, value: Any, *, least: float = -math.inf, most: float = mat
 
 def numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
     """`values` as a tuple if they are finite numbers."""
-    if not isinstance(values, list | tuple):
+    if not isinstance(values, list | tuple | range):
         raise ValueError(f"{name} must be a list or tuple of finite numbers, got {describe(values)}")
     return tuple(number(name, value) for value in values)
 
 
 def positive_number(name: str, value: Any) -> float:
     """`value` as a float if it is finite and above zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= LARGEST_FLOAT:
         raise ValueError(f"{name} must be a number above zero, got {describe(value)}")
     return float(value)
 
 
 def not_negative(name: str, value: Any) -> float:
     """`value` as a float if it is finite and not below zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= LARGEST_FLOAT:
         raise ValueError(f"{name} must be a number not below zero, got {describe(value)}")
     return float(value)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,8 @@ class Traits:
     anchored: bool = False
 
 
-BEYOND = 10.0
-"""How many times its reach positions are refused, where looking at them costs nothing."""
+BEYOND, NEAR = 10.0, 100.0
+"""How many times an encoding's reach positions are warned of, where looking at them costs nothing, and the least of them."""
 
 
 class Shape(TypedDict, total=False):
@@ -194,7 +195,7 @@ class Encoding(nn.Module, ABC):
         """Create what `initial` names: parameters if learned and not fixed, otherwise buffers that are not saved."""
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for name, value in self.start().items():
-            if not value.to(dtype).isfinite().all():
+            if places.readable(value) and not value.to(dtype).isfinite().all():
                 options = {key: getattr(self, key, None) for key in parameters_of(type(self))}
                 shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if isinstance(value, float))
                 raise ValueError(f"{name} of {self.name} is not finite in {dtype}: too large or too small is one of {shown}")
@@ -272,11 +273,12 @@ class Encoding(nn.Module, ABC):
         return p
 
     def _check_reach(self, name: str, positions: Tensor) -> None:
-        """Refuse positions so far away that float32 arithmetic has lost what the traits claim."""
-        farthest, reach = positions.detach().abs().max().item(), self.traits.reach
-        if farthest > BEYOND * reach > 0:  # what does not look at positions reaches 0
-            words = f"{self.name} is exact in float32 up to {reach:g}, and refuses positions beyond {BEYOND * reach:g}"
-            raise ValueError(f"{words}: got {name} up to {farthest:g}; check their coordinates, or call .double() on it")
+        """Warn of positions so far away that float32 arithmetic has lost what the traits of a rotation claim."""
+        farthest = positions.detach().abs().max().item()
+        if farthest <= NEAR or not (traits := self.traits).rotary or farthest <= BEYOND * traits.reach:
+            return
+        words = f"rotations of {self.name} are exact in float32 for positions up to {traits.reach:g}, got {name} up to"
+        warnings.warn(f"{words} {farthest:g}: check their coordinates, or call .double() on the encoding", stacklevel=4)
 
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters(), *self.buffers()]

@@ -236,7 +236,7 @@ def _exponentiate(positions: Tensor, blocks: Tensor, layered: bool) -> Tensor:
 
     PyTorch's exponential holds about a dozen times its result, so on a CPU positions are taken some at a time.
     """
-    step = max(1, PIECE // (blocks.numel() // blocks.shape[-1] * positions.shape[:-2].numel()))
+    step = max(1, PIECE // max(1, blocks.numel() // blocks.shape[-1] * positions.shape[:-2].numel()))
     if positions.device.type != "cpu" or torch.compiler.is_compiling() or positions.shape[-2] <= step:
         return ops.expm(_combine(positions, blocks, 3, layered))
     parts = [ops.expm(_combine(some, blocks, 3, layered)) for some in positions.split(step, dim=-2)]

@@ -99,6 +99,25 @@ def test_it_is_the_change_by_its_definition(name, options, elements, monkeypatch
             torch.testing.assert_close(found.expected[..., axis, index], root, rtol=1e-12, atol=1e-13)
 
 
+class InSteps(rw.Axial):
+    """Rotates by multiples of four patches: nothing at the positions at which blocks are looked for."""
+
+    name = "in-steps"
+
+    def encode(self, q, k):
+        return super().encode((q / 4).floor() * 4, None if k is None else (k / 4).floor() * 4)
+
+
+def test_blocks_of_an_encoding_that_is_not_smooth_are_found():
+    encoding = InSteps(head_dim=12, heads=2, axes=2).double()
+    p = torch.cartesian_prod(torch.arange(9.0), torch.arange(9.0)).double()
+    found = equivariance(encoding, p, (1.0,))
+    for axis in range(2):
+        worst, place = compare_all_pairs(encoding, p, torch.eye(2, dtype=p.dtype)[axis])
+        torch.testing.assert_close(found.worst[..., axis, 0], worst, rtol=2e-6, atol=1e-12)
+        torch.testing.assert_close(found.place[..., axis, 0, :], place, rtol=1e-12, atol=1e-13)
+
+
 def test_the_farthest_pair_is_found_among_blocks_whose_norms_mislead():
     """A pair of one large angle has a smaller Frobenius norm than pairs of several middling ones."""
     angles = torch.tensor([[0.0] * 4, [1.2] * 4, [1.25, 1.2, 1.2, 1.2], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)

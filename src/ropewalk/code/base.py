@@ -1,9 +1,8 @@
 """The base of all codes, and the one that adds vectors to the tokens."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import Field, dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -34,13 +33,8 @@ class Code:
     q_heads: int | None = field(default=None, metadata=STATIC)
     k_heads: int | None = field(default=None, metadata=STATIC)
 
-    _table_names: ClassVar[tuple[str, ...]] = ()
-
     def __init_subclass__(cls) -> None:
         tree.register(cls)
-        # Each use of a code looks at its tables: the names are found once, before `dataclass` makes fields of them.
-        own = [name for name in inspect.get_annotations(cls) if not isinstance(vars(cls).get(name), Field)]
-        cls._table_names = (*cls._table_names, *own)
 
     def __repr__(self) -> str:
         try:
@@ -69,7 +63,7 @@ class Code:
     @property
     def tables(self) -> dict[str, Tensor]:
         """The tensors that it holds, by name; a chain's are those of its codes."""
-        values = {name: getattr(self, name) for name in self._table_names}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def tokens(self, x: Tensor) -> Tensor:
@@ -205,12 +199,12 @@ class Code:
     def _check_precision(self) -> torch.device | None:
         """Refuse tables below float32, and return their device."""
         device = None
-        for name in self._table_names:
-            table = getattr(self, name)
+        for entry in fields(self):
+            table = getattr(self, entry.name)
             if isinstance(table, Tensor):
                 device = table.device
                 if table.dtype not in WIDE and table.is_floating_point():
-                    raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+                    raise ValueError(describe_cast(f"{entry.name} of a code ({type(self).__name__})", table.dtype))
         return device
 
     def _one_layer(self) -> None:

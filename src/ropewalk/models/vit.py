@@ -140,9 +140,11 @@ class ViT(nn.Module):
 
     def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
         """The tokens after the last block and norm, (B, tokens + N, width): class token and registers, then patches."""
-        same_device(images=floating("images", images), weights=self.embed.weight)
-        if images.dtype != self.embed.weight.dtype and not torch.is_autocast_enabled(images.device.type):
-            wanted = f"images must have the dtype of the model's weights, {self.embed.weight.dtype}, outside of autocast"
+        floating("images", images)
+        weight = self.embed.weight if isinstance(self.embed.weight, Tensor) else images  # quantised layers have a method
+        same_device(images=images, weights=weight)
+        if images.dtype != weight.dtype and not torch.is_autocast_enabled(images.device.type):
+            wanted = f"images must have the dtype of the model's weights, {weight.dtype}, outside of autocast"
             raise ValueError(f"{wanted}, got {images.dtype}")
         one_of("resolution", resolution, ("extrapolate", "rescale"))
         sides, channels = images.shape[2:], self.embed.in_features // math.prod(self.patch)

@@ -51,8 +51,8 @@ class Finding(NamedTuple):
     call: str
 
 
-class CallTookTooLongError(Exception):
-    """A call that does not end."""
+class CallTookTooLongError(BaseException):
+    """A call that does not end. No `except Exception` of the call may catch it."""
 
 
 def run_calls(count: int, *, seconds: float | None = None, seed: int = 0, only: str | None = None) -> Iterator[Finding]:

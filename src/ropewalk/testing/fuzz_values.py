@@ -75,7 +75,26 @@ ODD_VALUES: tuple[Callable[[], Any], ...] = (
     *(
         functools.partial(lambda value: value, value)
         for value in (
-            *(None, True, False, 0, -1, 1, 3, 2**40, -(2**70), 1.5, 0.0, -2.0, math.nan, math.inf, -math.inf, 1e-300, 1e300),
+            *(
+                None,
+                True,
+                False,
+                0,
+                -1,
+                1,
+                3,
+                2**40,
+                -(2**70),
+                10**400,
+                1.5,
+                0.0,
+                -2.0,
+                math.nan,
+                math.inf,
+                -math.inf,
+                1e-300,
+                1e300,
+            ),
             *("", "x", "axial", "1", b"rope", 1j, (), (2, 3), (0,), (-1, 2), ("a",), range(3), float, torch.float32),
             *(torch.int32, torch.bfloat16, "float32", "cuda:99", Ellipsis),
         )
@@ -106,7 +125,7 @@ def is_integer(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether it is a finite real number."""
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and abs(value) < math.inf
 
 
 INTEGER = Wanted(lambda g: g.choice((1, 2, 3, 5)), is_integer, "an integer")

@@ -1,7 +1,7 @@
-"""The largest singular value of M - N over all pairs of orthogonal blocks M and N.
+"""The largest singular value of M - N over all pairs of blocks M and N that are rotations.
 
 Trying all pairs is out of reach: 64 × 64 places make 16.8 million. Their Frobenius norms are one matrix product, and bound
-the singular values. For orthogonal M and N, M - N = M (I - MᵀN) and I - MᵀN is normal with the values |1 - exp(iθ)|, two of
+the singular values. For rotations M and N, M - N = M (I - MᵀN) and I - MᵀN is normal with the values |1 - exp(iθ)|, two of
 each: the largest is at most ‖M - N‖_F / √2, equal to it for blocks of 2 and 3, and at most 2. So the pairs of the largest
 norms are tried first, and then those whose norms leave room for more.
 """

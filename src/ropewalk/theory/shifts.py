@@ -52,6 +52,7 @@ class Measured(NamedTuple):
     worst: Tensor
     square: Tensor
     note: str  # what a user has to know of how it was computed
+    mixed: bool  # whether R mixes channels of different blocks
 
 
 def equivariance(
@@ -82,13 +83,16 @@ def equivariance(
     made = exact(encoding)
     measure = _measure_rotations if made.traits.isometric else _measure_products
     moves = [shift * step for step in torch.eye(encoding.axes, dtype=p.dtype, device="cpu") for shift in shifts]
-    # R at general positions mixes all channels that it mixes anywhere.
+    # R at general positions mixes all channels that it mixes anywhere, unless it is no smooth function of them.
     general = torch.rand(4, encoding.axes, dtype=p.dtype, generator=torch.Generator().manual_seed(0), device="cpu")
     blocks, each = _find_blocks(made, general), []
     for done, move in enumerate(moves, 1):
         each.append(measure(made, p, move, blocks))
         if progress is not None:
             progress(done, len(moves))
+    if any(one.mixed for one in each):
+        blocks = [torch.arange(encoding.head_dim, device="cpu")[None]]
+        each = [measure(made, p, move, blocks) for move in moves]
     for note in dict.fromkeys(one.note for one in each if one.note):
         warnings.warn(f"equivariance: {note}", stacklevel=2)
     worst = torch.stack([one.worst for one in each], dim=2).unflatten(2, (-1, len(shifts)))
@@ -133,10 +137,13 @@ def _sides(encoding: Encoding, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _measure_rotations(encoding: Encoding, p: Tensor, move: Tensor, blocks: Sequence[Tensor]) -> Measured:
-    parts = [
-        [[_cut(first @ second.mT, channels) for channels in blocks] for first, second in zip(still, moved, strict=True)]
-        for still, moved in ((_sides(encoding, some), _sides(encoding, some + move)) for some in _pieces(encoding, p))
-    ]
+    parts, mixed = [], False
+    for some in _pieces(encoding, p):
+        products = [
+            first @ second.mT for first, second in zip(_sides(encoding, some), _sides(encoding, some + move), strict=True)
+        ]
+        parts.append([[_cut(product, channels) for channels in blocks] for product in products])
+        mixed = mixed or any(_mixes_blocks(product, blocks) for product in products)
     worst, notes = [], []
     total = p.new_zeros(())
     for size in range(len(blocks)):
@@ -147,7 +154,7 @@ def _measure_rotations(encoding: Encoding, p: Tensor, move: Tensor, blocks: Sequ
         largest, note = _find_worst(queries, keys)
         worst.append(largest)
         notes.append(note)
-    return Measured(torch.stack(worst).amax(0), total, max(notes))
+    return Measured(torch.stack(worst).amax(0), total, max(notes), mixed)
 
 
 def _find_worst(queries: Tensor, keys: Tensor) -> tuple[Tensor, str]:
@@ -173,9 +180,10 @@ def _measure_products(encoding: Encoding, p: Tensor, move: Tensor, blocks: Seque
         chosen = _choose_positions(len(p), max(1, PAIRS // len(p)))
         note = f"{encoding.name} changes norms: scores are with {len(chosen):,} keys drawn from {len(p):,} positions"
     keys = [_sides(encoding, some)[1] for some in (p[chosen], p[chosen] + move)]
-    worst, square = [], []
+    worst, square, mixed = [], [], False
     for some in _pieces(encoding, p, len(chosen)):
         still, moved = (_sides(encoding, each)[0] for each in (some, some + move))
+        mixed = mixed or any(_mixes_blocks(side, blocks) for side in (still, moved, *keys))
         highest, total = p.new_zeros(()), p.new_zeros(())
         for channels in blocks:
             a, b, c, d = (_cut(side, channels) for side in (still, keys[0], moved, keys[1]))
@@ -184,7 +192,15 @@ def _measure_products(encoding: Encoding, p: Tensor, move: Tensor, blocks: Seque
             total = total + delta.square().sum((-3, -2, -1)).mean(-1)
         worst.append(highest)
         square.append(total)
-    return Measured(torch.stack(worst).amax(0), torch.cat(square, dim=-1), note)
+    return Measured(torch.stack(worst).amax(0), torch.cat(square, dim=-1), note, mixed)
+
+
+def _mixes_blocks(matrices: Tensor, blocks: Sequence[Tensor]) -> bool:
+    """Whether matrices (… D D) have entries outside of these blocks."""
+    outside = torch.ones(matrices.shape[-2:], dtype=torch.bool, device="cpu")
+    for channels in blocks:
+        outside[channels[:, :, None], channels[:, None, :]] = False
+    return bool(matrices[..., outside].any())
 
 
 def _choose_positions(count: int, most: int) -> Tensor:
