@@ -93,16 +93,13 @@ class AxialSpherical(Encoding):
         return Turn(layers=self.layers, head_dim=self.head_dim, q_matrix=self._rotations(q), k_matrix=k_matrix)
 
     def _rotations(self, p: Tensor) -> Tensor:
-        """The matrices ([L] [B] h N G 4 4) of the blocks at p ([B] N 2).
+        """The matrices ([L] [B] h N G 4 4) of the blocks at p ([B] N 2), which all layers share.
 
         In float64 where the device has it: planes that do not mix share two quaternions, and a large angle of one would
         round a small one of the other.
         """
-        frequency = self.per_layer(self.frequency).unsqueeze(-2)  # ([L] h 1 G)
-        if self.layers is not None and p.ndim == 3:
-            frequency = frequency.unsqueeze(1)
         wide = p.double() if has_float64(p.device.type) else p
-        b, a = (wide[..., None, :, None, axis] * frequency for axis in range(2))  # ([L] [B] h N G)
+        b, a = (wide[..., None, :, None, axis] * self.frequency.unsqueeze(-2) for axis in range(2))  # ([B] h N G)
         cos, sin = self._tilt
         if self.ordered:
             last = _exponentiate(a, torch.zeros_like(a))
@@ -110,7 +107,7 @@ class AxialSpherical(Encoding):
             right = _multiply(_exponentiate(-cos * b, sin * b), last)
         else:
             left, right = _exponentiate(a + cos * b, -sin * b), _exponentiate(a - cos * b, sin * b)
-        return _from_quaternions(left, right).to(p.dtype)
+        return self.per_layer(_from_quaternions(left, right).to(p.dtype))
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D), one an axis; traits say whether they act in order or as one exponential."""
