@@ -27,7 +27,8 @@ from ropewalk.lab.config import Config
 from ropewalk.lab.encoding_spec import ParsedEncoding, parse_options
 from ropewalk.lab.init_from import initialize_from_run
 from ropewalk.lab.recipes import RECIPES
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.train import Trainer
 
 PLACES = "coordinates=index"

@@ -21,7 +21,7 @@ from ropewalk.lab.config import UNHASHED_FIELDS, Config
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.record import RECORD_FORMAT, RunRecord
 from ropewalk.lab.record_lines import load_records, write_records
-from ropewalk.lab.run_store import write_atomically
+from ropewalk.lab.sealed_files import write_atomically
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.study import Study
 from ropewalk.lab.task_types import BOX_AP, select_metric

@@ -24,7 +24,8 @@ from ropewalk.lab.probes import list_probe_names, load_probes, probe_all_runs
 from ropewalk.lab.probes.text import TEXT_EXTENSION_RULES
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 
 ENCODINGS = (
     "none",

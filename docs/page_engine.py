@@ -19,6 +19,7 @@ from typing import Any
 
 import benchmark_tables
 import context_tables
+import contrast_tables
 import encoding_pages
 import extension_tables
 import library_tables
@@ -32,7 +33,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 # Pages that include the root's files; all of them lie at the top of the site.
 ROOT_PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "adding.md", "CHANGELOG.md": "changelog.md", "LOG.md": "log.md"}
-MODULES = (benchmark_tables, context_tables, encoding_pages, extension_tables, library_tables, recipe_tables)
+MODULES = (
+    benchmark_tables,
+    context_tables,
+    contrast_tables,
+    encoding_pages,
+    extension_tables,
+    library_tables,
+    recipe_tables,
+)
 
 BLOCK = re.compile(r"^```python( hidden| folded)?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 FOLDED = "<details markdown><summary>Code</summary>\n\n{}\n</details>\n"

@@ -31,7 +31,14 @@ from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
 from ropewalk.lab.results_table import TableColumn, format_markdown_table
-from ropewalk.lab.statistics import MeanEstimate, PairedEstimate, estimate_contrast, estimate_differences, estimate_means
+from ropewalk.lab.statistics import (
+    MeanEstimate,
+    PairedEstimate,
+    SeedResults,
+    estimate_contrast,
+    estimate_differences,
+    estimate_means,
+)
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
     ClaimSide,
@@ -331,13 +338,18 @@ def compare_groups(runs: Mapping[str, Records], groups: Mapping[str, Sequence[st
     rows = []
     for title, records in runs.items():
         values = collect_values(records, get_test_accuracy)
-        sides = [[name for name in names if name in values] for names in groups.values()]
-        cells = [", ".join(f"`{name}`" for name in side) for side in sides]
+        one, other = ([name for name in names if name in values] for names in groups.values())
+        cells = [", ".join(f"`{name}`" for name in side) for side in (one, other)]
         if records:
-            weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
-            contrast = estimate_contrast(values, weights) if all(sides) else None
-            rows.append([title, *cells, format_estimate(contrast, sign="+")])
+            rows.append([title, *cells, format_estimate(estimate_group_contrast(values, one, other), sign="+")])
     return format_table(["runs", *groups, "difference"], rows) if rows else NOT_RUN
+
+
+def estimate_group_contrast(values: SeedResults, one: Sequence[str], other: Sequence[str]) -> MeanEstimate | None:
+    """The mean of `one` less that of `other`, all names of a group that have values with equal weight."""
+    sides = [[name for name in names if name in values] for names in (one, other)]
+    weights = {name: sign / len(side) for side, sign in zip(sides, (1, -1), strict=True) for name in side}
+    return estimate_contrast(values, weights) if all(sides) else None
 
 
 def list_progress(studies: Sequence[Study], records: Records, *, without: str = "") -> str:

@@ -49,7 +49,7 @@ CASES = {
     "positions without values": (lambda: rw.validate(META), "positions must have values to look at"),
     "positions in a list": (lambda: ROPE([0, 1, 2]), r"positions must be a tensor, got \[0, 1, 2\]; torch.as_tensor"),
     "positions in an array": (lambda: ROPE(numpy.arange(3)), "positions must be a tensor"),
-    "positions elsewhere": (lambda: ROPE(torch.arange(3, device="meta")), "on one device, got positions on meta"),
+    "positions elsewhere": (lambda: ROPE(torch.arange(3, device="meta")), "positions must be on one device with rope"),
     "positions far away": (lambda: LIERE(POINTS * 1e5), "liere is exact in float32 up to 16, and refuses .* beyond 160"),
     "places far away": (lambda: ROPE(torch.tensor([10**9])), "rope is exact in float32 up to 1e.06, .* up to 1e.09"),
     # encodings

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
-from ropewalk.arguments import LARGEST_SIZE, flag, integer, one_of, positive, positives, same_device
+from ropewalk.arguments import LARGEST_SIZE, flag, integer, one_of, positive, positives
 from ropewalk.code import Code
 from ropewalk.validation import describe_unknown
 
@@ -148,9 +148,9 @@ class Encoding(nn.Module, ABC):
 
         Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
         """
-        q = self._coordinates("positions", positions)
-        k = None if key_positions is None else self._coordinates("key_positions", key_positions)
-        same_device(positions=q, key_positions=k, **dict.fromkeys([self.name], next(iter(self._tensors()), None)))
+        dtype, device = self._arithmetic()
+        q = self._coordinates("positions", positions, dtype, device)
+        k = None if key_positions is None else self._coordinates("key_positions", key_positions, dtype, q.device)
         if k is not None and k.dtype != q.dtype:
             q, k = (each.to(torch.promote_types(q.dtype, k.dtype)) for each in (q, k))
         code = self.encode(q, k)
@@ -180,7 +180,7 @@ class Encoding(nn.Module, ABC):
         """
         if len(sizes) != self.axes:
             raise ValueError(f"this encoding has {self.axes} axes: its grid needs as many sizes, got {sizes}")
-        dtype = self._dtype() if dtype is None else dtype
+        dtype = self._arithmetic()[0] if dtype is None else dtype
         device = next((tensor.device for tensor in self._tensors()), None) if device is None else device
         return places.grid(
             *sizes, coordinates=self.coordinates, reference=self.size, resolution=resolution, dtype=dtype, device=device
@@ -261,10 +261,12 @@ class Encoding(nn.Module, ABC):
         """A table that no layer has for itself, with the layer axis that a code of several layers wants."""
         return table if self.layers is None else table.expand(self.layers, *table.shape)
 
-    def _coordinates(self, name: str, positions: Tensor) -> Tensor:
+    def _coordinates(self, name: str, positions: Tensor, dtype: torch.dtype, device: torch.device | None) -> Tensor:
         """Positions as at least float32, ([B] N A), checked."""
         p = places.as_coordinates(name, positions, self.axes)
-        p = p.to(torch.promote_types(p.dtype, self._dtype()))
+        if device is not None and p.device != device:
+            raise ValueError(f"{name} must be on one device with {self.name}, got {p.device} and {device}")
+        p = p.to(torch.promote_types(p.dtype, dtype))
         if p.dtype is torch.float32 and p.numel() and places.readable(positions):
             self._check_reach(name, p)
         return p
@@ -279,15 +281,16 @@ class Encoding(nn.Module, ABC):
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters(), *self.buffers()]
 
-    def _dtype(self) -> torch.dtype:
-        """What it computes in. Casts cannot narrow it; sharding, or a state dict that is assigned, can."""
-        dtype = torch.float32
+    def _arithmetic(self) -> tuple[torch.dtype, torch.device | None]:
+        """What it computes in, and where, if it holds anything. Casts cannot narrow it; sharding, or a state dict that is
+        assigned, can."""
+        dtype, device = torch.float32, None
         for tensor in self._tensors():
             if torch.promote_types(tensor.dtype, torch.float32) != tensor.dtype:
                 advice = "keep it in float32: call .float(), and shard or replicate it without mixed precision"
                 raise ValueError(f"{self.name} computes in float32 or better, but holds {tensor.dtype}; {advice}")
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        return dtype
+            dtype, device = torch.promote_types(dtype, tensor.dtype), tensor.device
+        return dtype, device
 
 
 def shares(shared: bool, learned: bool) -> bool:

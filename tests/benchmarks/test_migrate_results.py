@@ -218,7 +218,7 @@ def test_results_are_converted(benchmark):
         ({"encoding": {"name": "axial"}}, ["encoding", "liere-8"]),
         ({"encoding": {"name": "liere", "block": 48}}, ["encoding", "liere-8"]),
         ({"name": "liere-3"}, ["encoding", "liere-3"]),
-        ({"settings": {}}, ["validation", "None"]),
+        ({"settings": {}}, ["validation", "none"]),
         ({"epochs": 0}, ["epochs", "1 or more"]),
         ({"colour": "red"}, ["unknown", "colour"]),
         ({"device": 5, "torch": None}, ["missing", "torch"]),

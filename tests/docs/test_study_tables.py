@@ -299,13 +299,13 @@ def test_layers_are_shown_with_what_training_added(equivariance):
 
 def test_runs_made_twice_are_paired(records, monkeypatch):
     twice = [make_classifier("cudnn", "learned-ape", 0, 59.75), make_classifier("cudnn", "none", 1, 61.5)]
-    (rows,) = render_study("equivariance", [*twice, *select_runs(records, "main")], monkeypatch)[0][
-        "Another kernel of attention"
-    ]
+    tables = render_study("equivariance", [*twice, *select_runs(records, "main")], monkeypatch)[0]
+    rows, values = tables["Another kernel of attention"]
     assert [list(row.values()) for row in rows.values()] == [
         ["learned-ape", "0", "59.75", "60.00", "+0.25"],
         ["none", "1", "61.50", "61.10", "-0.40"],
     ]
+    assert values["accuracy on test images, points"]["negative"] == "1 of 2"
 
 
 def test_values_have_the_intervals_that_seeds_give():

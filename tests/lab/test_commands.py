@@ -28,7 +28,8 @@ from ropewalk.lab.inspect.theory_facts import analyze_encoding
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.progress_bars import ProgressLines, StageProgress
 from ropewalk.lab.recipes import parse_settings
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import Trainer
 from ropewalk.models import ViT

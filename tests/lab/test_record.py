@@ -13,7 +13,8 @@ from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.record import MAX_ORIGINS, RunRecord, pack_bits, unpack_bits
 from ropewalk.lab.record_lines import load_records, write_records
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import write_json
 
 CONFIG = Config(encoding="axial", options={"learned": True}, span=6.0, epochs=2, clip=None, augment=("flip",), size=(8, 8))
 RESULTS = Path(__file__).parents[2] / "results"

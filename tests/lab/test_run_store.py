@@ -12,12 +12,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ropewalk.lab import run_store
+from ropewalk.lab import checkpoint_file, run_store, sealed_files
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.run_loading import load_run
 from ropewalk.lab.run_location import parse_location
-from ropewalk.lab.run_store import RunFolder, read_json, write_atomically, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json, write_atomically, write_json
 from tests.support.patch_everywhere import patch_everywhere
 
 TENSORS = {
@@ -97,7 +98,7 @@ def test_a_failed_write_leaves_the_old_file(run, monkeypatch):
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ropewalk.lab.run_store.save_file", full)
+    monkeypatch.setattr("ropewalk.lab.checkpoint_file.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         run.save_checkpoint({}, epoch=2, step=2, seconds=0.0)
     monkeypatch.undo()
@@ -257,7 +258,8 @@ def test_json_files_of_other_runs_and_formats_are_not_read(run, tmp_path):
     with pytest.raises(DamagedFileError, match=r"result\.json must be a file of mixed-seed0-.*got one of mixed-seed1-"):
         run.result()
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(run_store, "RUN_FORMAT", "ropewalk run 3")
+        for module in (sealed_files, checkpoint_file):
+            later.setattr(module, "RUN_FORMAT", "ropewalk run 3")
         run.finish(test_accuracy=0.5)
         run.save_checkpoint(TENSORS, step=1, epoch=1)
     with pytest.raises(DamagedFileError, match=r"format.*'ropewalk run 3'"):
@@ -307,8 +309,20 @@ def test_a_run_whose_settings_had_another_name_in_an_earlier_version_is_read(run
     monkeypatch.setattr(Config, "name", "mixed-seed0-0123456789")
     again = RunFolder.at(run.path)
     assert (again.name, again.result(), again.load_checkpoint()[1]["step"]) == (run.name, {"test_accuracy": 0.5}, 1)
+    (problem,) = load_run(run.path).problems
+    assert "has settings whose run is named mixed-seed0-0123456789: " in problem
+    assert "another version of ropewalk named it" in problem
     again.write_document("probes.json", {"cost": []})
     assert again.read_document("probes.json") == {"cost": []}
+
+
+def test_a_run_of_format_1_with_another_name_than_its_settings_is_reported(run):
+    write_json(run.path / "config.json", run.config.document())
+    (run.path / "environment.json").unlink()
+    assert load_run(run.path).problems == ()
+    run.path.rename(run.path.parent / "best")
+    (problem,) = load_run(run.path.parent / "best").problems
+    assert problem.startswith(f"best has settings whose run is named {run.name}: the directory was renamed")
 
 
 def test_old_json_files_have_no_checksum(run):
@@ -412,6 +426,54 @@ def test_a_file_is_on_disk_before_it_is_in_place_and_its_folder_after(tmp_path, 
     assert done == [("sync", part), ("replace", part), ("sync", str(tmp_path))]
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_have_the_modes_of_the_umask(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        run = RunFolder(tmp_path / "runs" / "deeper", Config())
+        run.acquire({})
+        run.log(step=1)
+        run.save_checkpoint(TENSORS, step=1, epoch=1)
+        run.finish(test_accuracy=0.5)
+        run.release()
+        files = {path.name: path.stat().st_mode & 0o777 for path in run.path.iterdir()}
+    finally:
+        os.umask(before)
+    assert files == dict.fromkeys(files, 0o666 & ~mask)
+    assert len(files) == 6
+
+
+def test_a_new_directory_is_on_disk(tmp_path, monkeypatch):
+    done, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    sealed_files.make_directory(tmp_path / "runs" / "one")
+    assert done == [str(tmp_path), str(tmp_path / "runs")]
+
+
+def test_a_lock_that_is_no_file_is_refused(tmp_path):
+    run = RunFolder(tmp_path, Config())
+    run.path.mkdir()
+    os.mkfifo(run.path / "lock")
+    with pytest.raises(OSError, match="lock must be a regular file, got a named pipe"):
+        run.acquire({})
+
+
+def test_a_lock_that_was_deleted_before_it_was_locked_is_taken_again(tmp_path, monkeypatch):
+    run, lock, calls = RunFolder(tmp_path, Config()), run_store.fcntl.flock, []
+
+    def late(file, how):
+        if not calls:
+            (run.path / "lock").unlink()
+        calls.append(lock(file, how))
+
+    monkeypatch.setattr(run_store.fcntl, "flock", late)
+    run.path.mkdir()
+    run.lock_folder(wait=5.0)
+    assert len(calls) == 2
+    run.write_document("probes.json", {})
+    run.release()
+
+
 def test_one_process_at_a_time(run):
     program = """
 import sys; from pathlib import Path
@@ -439,7 +501,7 @@ def test_what_is_not_a_run_directory_is_refused(tmp_path):
         ({"encoding": "sphericle"}, "Did you mean 'spherical'"),
         ({"epochs": 0}, r"epochs.*1.*got 0"),
         ({"epochs": "3"}, r"epochs.*got '3'"),
-        ({"epochs": True}, r"epochs.*got True"),
+        ({"epochs": True}, r"epochs.*got true"),
         ({"optimiser": "sgd"}, r"optimiser.*got 'sgd'"),
         ({"validation": 1.0}, r"validation.*0.*1, got 1.0"),
         ({"fraction": 0.0}, r"fraction.*0.*1, got 0.0"),
@@ -483,7 +545,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patch_everywhere(patched, run_store, "write_json", full)
+        patch_everywhere(patched, sealed_files, "write_json", full)
         with pytest.raises(OSError, match="No space"):
             run.acquire({})
     other = RunFolder(tmp_path, Config())

@@ -9,7 +9,9 @@ from scipy import stats
 
 from ropewalk.lab.statistics import (
     compute_cochran_limit,
+    compute_equality_test,
     compute_t_quantile,
+    compute_variance_shares,
     estimate_contrast,
     estimate_differences,
     estimate_means,
@@ -195,3 +197,29 @@ def test_a_contrast_is_of_the_seeds_that_all_have():
     assert (told.mean, told.seeds) == (1.5, 2)
     assert estimate_contrast(found, {"a": 1.0, "c": -1.0}) is None
     assert estimate_contrast({"a": {0: 1.0}, "b": {0: 0.5}}, {"a": 1.0, "b": -1.0}) == (0.5, None, 1)
+
+
+def test_equal_means_are_tested_by_the_analysis_of_variance_in_blocks():
+    """Independent reference: sums of squares of a complete design."""
+    draw = np.random.default_rng(0).normal(size=(4, 5)) + np.arange(4)[:, None] / 2
+    found = {name: dict(enumerate(row)) for name, row in zip("abcd", draw, strict=True)}
+    center, names, seeds = draw.mean(), draw.mean(1, keepdims=True), draw.mean(0)
+    residual = ((draw - names - seeds + center) ** 2).sum() / 12
+    statistic = 5 * ((names - center) ** 2).sum() / 3 / residual
+    test = compute_equality_test(found, "abcd")
+    assert test.statistic == pytest.approx(statistic)
+    assert test.probability == pytest.approx(1 - stats.f.cdf(statistic, 3, 12))
+
+
+def test_equality_of_some_has_the_variance_of_all_and_of_two_is_a_difference():
+    found = {"a": {0: 1.0, 1: 2.0, 2: 4.0}, "b": {0: 2.5, 1: 2.0, 2: 5.0}, "wild": {0: 0.0, 1: 9.0, 2: -7.0}}
+    test = compute_equality_test(found, ("a", "b"))
+    pair = estimate_differences(found, "b", only=["a"])["a"]
+    assert test.statistic == pytest.approx((pair.mean * compute_t_quantile(4) / pair.half) ** 2)
+    assert compute_equality_test({"a": {0: 1.0}, "b": {0: 2.0}}, ("a", "b")) is None
+    assert compute_equality_test(found, ("a", "none")) is None
+
+
+def test_shares_of_variance():
+    assert compute_variance_shares({"a": [1.0, 3.0], "b": [0.0, 4.0]}) == pytest.approx({"a": 0.2, "b": 0.8})
+    assert compute_variance_shares({"a": [1.0, 1.0], "b": [2.0, 2.0]}) == {"a": 0.0, "b": 0.0}

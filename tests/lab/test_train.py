@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,12 +22,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from ropewalk.lab import run_store, train
+from ropewalk.lab import checkpoint_file, run_store, train
 from ropewalk.lab.config import Config
-from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError, RunBusyError
 from ropewalk.lab.record import unpack_bits
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import ClassificationTask, classification_loss
 from ropewalk.lab.train import Trainer, train_run
@@ -235,14 +237,14 @@ def test_killed_while_it_writes_it_goes_on_to_the_same_end(whole, tmp_path, plac
 
 def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
     saves = iter(range(100))
-    save = run_store.save_file
+    save = checkpoint_file.save_file
 
     def full(*args, **options):
         if next(saves) == 3:
             raise OSError(28, "No space left on device")
         save(*args, **options)
 
-    monkeypatch.setattr(run_store, "save_file", full)
+    monkeypatch.setattr(checkpoint_file, "save_file", full)
     monkeypatch.setattr(train, "CHECKPOINT_INTERVAL_FACTOR", math.inf)  # none within an epoch, however slow the machine is
     with pytest.raises(OSError, match="No space left on device"):
         train_run(SMALL, tmp_path)
@@ -359,15 +361,94 @@ def test_metrics_that_were_lost_are_reported_on_resuming_and_in_the_record(tmp_p
     assert "epochs without metrics: 2" in problem
 
 
-def test_damaged_checkpoints_are_reported(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        train_run(SMALL, tmp_path, watch=lambda record: (_ for _ in ()).throw(KeyboardInterrupt))
-    path = RunFolder(tmp_path, SMALL).path / "checkpoint.safetensors"
+def damage(path):
     whole = bytearray(path.read_bytes())
     whole[-5] ^= 1
+    path.unlink()  # the previous checkpoint may be a link to the same file
     path.write_bytes(whole)
-    with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors.*checksum"):
+
+
+def interrupt_at(epoch, runs):
+    """The folder of a run that was interrupted after an epoch."""
+
+    def watch(record):
+        if record["epoch"] == epoch:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(SMALL, runs, watch=watch)
+    return RunFolder(runs, SMALL).path
+
+
+def test_of_two_damaged_checkpoints_training_does_not_resume(tmp_path):
+    path = interrupt_at(1, tmp_path)
+    damage(path / "checkpoint.safetensors")
+    damage(path / "checkpoint.previous.safetensors")
+    words = r"checkpoint\.safetensors.*checksum.*checkpoint\.previous\.safetensors.*checksum.*begin anew, and checkpoint"
+    with pytest.raises(DamagedFileError, match=words):
         train_run(SMALL, tmp_path)
+
+
+@pytest.mark.parametrize("change", [damage, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_damaged_checkpoint_resumes_from_the_one_before(whole, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    path = interrupt_at(2, tmp_path)
+    step = RunFolder(tmp_path, SMALL).load_checkpoint().facts["step"]
+    shutil.copy(path / "checkpoint.previous.safetensors", tmp_path / "kept")
+    (path / "checkpoint.previous.safetensors").unlink()
+    (tmp_path / "kept").rename(path / "checkpoint.previous.safetensors")
+    change(path / "checkpoint.safetensors")
+    with pytest.warns(
+        UserWarning, match=r"checkpoint\.safetensors .*resumes from the previous checkpoint, of step \d+"
+    ) as told:
+        run = train_run(SMALL, tmp_path)
+    assert f"of step {step}:" not in str(told[0].message)
+    assert_same(run, whole)
+    assert not list(path.glob("checkpoint.previous*"))
+
+
+def test_while_a_damaged_checkpoint_is_replaced_the_one_before_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "CHECKPOINT_INTERVAL_FACTOR", 0)
+    path = interrupt_at(2, tmp_path)
+    damage(path / "checkpoint.safetensors")
+    before, replace_file = (path / "checkpoint.previous.safetensors").read_bytes(), os.replace
+
+    def stop(part, target):
+        if Path(target).name == "checkpoint.safetensors":
+            raise InterruptedError
+        replace_file(part, target)
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.warns(UserWarning, match="previous checkpoint"), pytest.raises(InterruptedError):
+        train_run(SMALL, tmp_path)
+    assert (path / "checkpoint.previous.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("change", [Path.unlink, damage])
+def test_a_finished_run_gets_its_config_back(whole, tmp_path, change):
+    shutil.copytree(whole.path, tmp_path / whole.path.name)
+    path = tmp_path / whole.path.name / "config.json"
+    before = json.loads(path.read_text())
+    change(path)
+    with pytest.warns(UserWarning, match=r"config\.json.*was written again"):
+        run = train_run(SMALL, tmp_path)
+    assert json.loads(path.read_text()) == before
+    assert load_run(run.path).problems == ()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_directory_that_was_deleted_while_it_trained_is_noticed(tmp_path, anew):
+    def watch(record):
+        if record["epoch"] == 2:
+            shutil.rmtree(run.path)
+            if anew:
+                other.acquire({})
+
+    run, other = RunFolder(tmp_path, SMALL), RunFolder(tmp_path, SMALL)
+    with pytest.raises(RunBusyError, match=r"was deleted or replaced while .*the same command begins anew"):
+        train_run(SMALL, tmp_path, watch=watch)
+    other.release()
+    assert not anew or sorted(each.name for each in run.path.iterdir()) == ["config.json", "environment.json", "lock"]
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "lamb"])
@@ -592,7 +673,8 @@ def test_a_run_does_not_go_on_with_data_of_another_hash(tmp_path):
     assert {name: after[name] for name in ("data", "encoding", "index_seed")} == {
         name: before[name] for name in ("data", "encoding", "index_seed")
     }
-    (run.path / "checkpoint.safetensors").unlink()  # nothing was trained on
+    for path in run.path.glob("checkpoint*.safetensors"):  # nothing was trained on
+        path.unlink()
     with pytest.raises(InterruptedError):
         train_run(config, tmp_path / "runs", watch=stop)
     assert read_json(run.path / "environment.json")["data"] != before["data"]

@@ -30,7 +30,7 @@ from ropewalk.cli.run_verbs import (
     train_encoding,
 )
 from ropewalk.cli.study_verb import run_study
-from ropewalk.lab.console import collapse_whitespace
+from ropewalk.lab.console import collapse_whitespace, escape_control_characters, escape_warnings
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.task_types import TASK_TYPES
 from ropewalk.validation import check_choice, describe_unknown
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = "Positional encodings for PyTorch: list, check and draw them; train, compare and measure models that use them."
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        escape_warnings()
         _check_words(arguments)
         verbs = {name: _annotate_verb(verb) for name, verb in VERBS.items()}
         return tyro.extras.subcommand_cli_from_dict(verbs, prog="ropewalk", description=about, args=arguments, config=style)
@@ -79,12 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output has gone; what is left in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except MemoryError as error:
+        return _print_refusal(f"memory is used up: {error or 'no memory could be reserved'}; what was saved is kept", 2)
+    except RecursionError as error:
+        return _print_refusal(f"what was given is nested too deeply: {error}; what was saved is kept", 2)
     except OSError as error:
         return _print_refusal(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error, 2)
 
 
 def _print_refusal(words: object, code: int) -> int:
-    print(f"ropewalk: {collapse_whitespace(words)}", file=sys.stderr)
+    print(escape_control_characters(f"ropewalk: {collapse_whitespace(words)}"), file=sys.stderr)
     return code
 
 

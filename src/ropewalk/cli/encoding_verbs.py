@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ropewalk.lab.console import collapse_whitespace, make_console, print_json, require_matplotlib
+from ropewalk.lab.console import collapse_whitespace, make_console, print_json, print_line, require_matplotlib
 from ropewalk.lab.errors import CommandError, translate_value_errors
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def draw_encoding(
         seed: The seed of the encoding's random initialization.
     """
     for path in _draw_files(_build_encoding(name, options, seed=seed), figure, out, theme=theme, format=format):
-        print(path)
+        print_line(path)
     return 0
 
 

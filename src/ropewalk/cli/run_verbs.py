@@ -11,6 +11,7 @@ from ropewalk.lab.console import (
     make_console,
     print_file_link,
     print_json,
+    print_line,
     require_matplotlib,
 )
 from ropewalk.lab.errors import CommandError
@@ -44,7 +45,7 @@ def fold_encoding(run: str, /, *, out: str | None = None, import_: tuple[str, ..
     with translate_run_errors():
         folded = fold_run(RunFolder.at(Path(run)), None if out is None else Path(out))
     make_console().print(folded.summary)
-    print(folded.path)
+    print_line(folded.path)
     return 0
 
 
@@ -233,7 +234,7 @@ def compare_runs(
         folders = [RunFolder.at(done.runs / name) for name in finished]
     missed = [] if no_report else probe_all_runs(folders, chosen, console).errors
     console.print(make_rich_table(sort_table_rows(tabulate_comparison(done), first=done.baseline)))
-    print(done.path)
+    print_line(done.path)
     if not no_report:
         _write_report(find_records([done.path]), Path(out or "out/report"), console, baseline=done.baseline)
     return 1 if missed else done.code
@@ -308,7 +309,7 @@ def _write_report(
     with console.status(f"a report of {len(records)} run{'' if len(records) == 1 else 's'}"), translate_run_errors():
         page = write_report(records, out, question=question, baseline=baseline)
     for sentence in describe_findings(records, baseline):
-        print(sentence)
+        print_line(sentence)
     print_file_link(page)
 
 
@@ -348,5 +349,5 @@ def bench_encodings(
         print_json(document)
     else:
         for path in written:
-            print(path)
+            print_line(path)
     return 1 if any("refused" in row or "failed" in row for row in document["rows"]) else 0

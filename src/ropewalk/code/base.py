@@ -1,8 +1,9 @@
 """The base of all codes, and the one that adds vectors to the tokens."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import Field, dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -33,8 +34,13 @@ class Code:
     q_heads: int | None = field(default=None, metadata=STATIC)
     k_heads: int | None = field(default=None, metadata=STATIC)
 
+    _table_names: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
         tree.register(cls)
+        # Each use of a code looks at its tables: the names are found once, before `dataclass` makes fields of them.
+        own = [name for name in inspect.get_annotations(cls) if not isinstance(vars(cls).get(name), Field)]
+        cls._table_names = (*cls._table_names, *own)
 
     def __repr__(self) -> str:
         try:
@@ -63,7 +69,7 @@ class Code:
     @property
     def tables(self) -> dict[str, Tensor]:
         """The tensors that it holds, by name; a chain's are those of its codes."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {name: getattr(self, name) for name in self._table_names}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def tokens(self, x: Tensor) -> Tensor:
@@ -190,18 +196,22 @@ class Code:
     def _check_use(self, **xs: Tensor) -> None:
         """Refuse a code of several layers, tables that were cast, and tensors that are not floating."""
         self._one_layer()
-        self._check_precision()
+        device = self._check_precision()
         for name, x in xs.items():
             floating(name, x)
-            for table in self.tables.values():
-                if table.device != x.device:
-                    raise ValueError(f"{name} and its code must be on one device, got {x.device} and {table.device}")
+            if device is not None and x.device != device:
+                raise ValueError(f"{name} and its code must be on one device, got {x.device} and {device}")
 
-    def _check_precision(self) -> None:
-        """Refuse tables below float32."""
-        for name, table in self.tables.items():
-            if table.is_floating_point() and table.dtype not in WIDE:
-                raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+    def _check_precision(self) -> torch.device | None:
+        """Refuse tables below float32, and return their device."""
+        device = None
+        for name in self._table_names:
+            table = getattr(self, name)
+            if isinstance(table, Tensor):
+                device = table.device
+                if table.dtype not in WIDE and table.is_floating_point():
+                    raise ValueError(describe_cast(f"{name} of a code ({type(self).__name__})", table.dtype))
+        return device
 
     def _one_layer(self) -> None:
         if self.layers is not None:

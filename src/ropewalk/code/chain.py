@@ -72,9 +72,9 @@ class Chain(Code):
         each = [(i, name, table) for i, code in enumerate(self.codes) for name, table in code.tables.items()]
         return {f"codes[{i}].{name}": table for i, name, table in each}
 
-    def _check_precision(self) -> None:
-        for code in self.codes:
-            code._check_precision()
+    def _check_precision(self) -> torch.device | None:
+        found = [code._check_precision() for code in self.codes]
+        return next((device for device in found if device is not None), None)
 
     def tokens(self, x: Tensor) -> Tensor:
         for code in self.codes:

@@ -3,12 +3,20 @@
 import importlib.util
 import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.lab.errors import CommandError
+
+CONTROL_CHARACTERS = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+"""C0 and C1 but newline and tab, characters that change the direction of text, and halves of surrogate pairs."""
+FORMAT_WARNING = warnings.formatwarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,20 +24,47 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> int:
     """Print one JSON document."""
-    print(json.dumps(value, indent=2), flush=True)
+    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), flush=True)  # JSON escapes all others
     return 0
 
 
 def make_console(*, stderr: bool = False) -> "Console":
     """A console for plain text, which the terminal wraps. Output to a pipe is not wrapped."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class Piped(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for each in super().render(renderable, options):
+                yield each if each.control else Segment(escape_control_characters(each.text), each.style)
+
         def on_broken_pipe(self) -> None:  # rich would exit with 1, as if a check had failed
             raise BrokenPipeError
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1000
     return Piped(stderr=stderr, quiet=not is_main_process(), width=wide, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_line(words: object) -> None:
+    """Print a line of plain text, unwrapped."""
+    print(escape_control_characters(str(words)), flush=True)
+
+
+def escape_control_characters(text: str) -> str:
+    r"""Write characters that control a terminal as escapes, such as \x1b; newlines and tabs stay.
+
+    Names of files and labels may have them: they could hide text, or make a terminal do things.
+    """
+    return CONTROL_CHARACTERS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def escape_warnings() -> None:
+    """From now on, format warnings without characters that control a terminal."""
+    warnings.formatwarning = _format_warning
+
+
+def _format_warning(*about: Any, **more: Any) -> str:
+    return escape_control_characters(FORMAT_WARNING(*about, **more))
 
 
 def print_file_link(path: Path) -> None:

@@ -11,6 +11,7 @@ A module is imported only when a user names it. Names that are read from files i
 import json
 import os
 import re
+import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ropewalk import factory
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError, translate_value_errors
+from ropewalk.lab.file_gate import JsonDepthError, parse_json
 from ropewalk.lab.inspect.encoding_facts import create_sample_encoding
 from ropewalk.validation import describe_unknown
 
@@ -28,23 +30,24 @@ LITERAL_VALUES = {"true": True, "false": False, "null": None, "none": None}
 
 def find_encoding_class(name: str) -> type[Encoding]:
     """The class of a name, or of module:Class, whose module is imported; modules of the current directory are found."""
-    _add_current_directory()
+    if ":" in name:
+        _add_current_directory()
     with translate_value_errors():
         return factory.find(name, load=True)
 
 
 def import_modules(names: Sequence[str]) -> None:
     """Import modules that define encodings; modules of the current directory are found."""
-    _add_current_directory()
     for name in names:
+        _add_current_directory()
         with translate_value_errors():
             factory.import_module(name)
 
 
 def _add_current_directory() -> None:
-    """Find modules in the current directory, as `python -m` does and an installed command does not."""
+    """Find modules in the current directory, after all others: a file there must not replace one of another package."""
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
 
 
 def build_encoding(kind: type[Encoding], words: Sequence[str]) -> Encoding:
@@ -92,7 +95,9 @@ def _parse_value(text: str) -> Any:
     if text.lower() in LITERAL_VALUES:
         return LITERAL_VALUES[text.lower()]
     try:
-        return json.loads(text)
+        return parse_json(text)
+    except JsonDepthError as error:
+        raise CommandError(str(error)) from error
     except ValueError:
         return [_parse_value(part) for part in text.split(",")] if "," in text else text
 
@@ -162,8 +167,8 @@ def _normalize_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as JSON gives them back."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(options, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise CommandError(f"options of {name} must be plain JSON values, got {options!r}: {error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CommandError(f"options of {name} must be plain JSON values, got {reprlib.repr(options)}: {error}") from error
     return plain
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ropewalk import factory
 from ropewalk.encoding import Encoding
 from ropewalk.lab.errors import CommandError
+from ropewalk.lab.file_gate import check_regular_file
 
 ENCODING_PREFIX = "encoding."
 
@@ -58,6 +59,7 @@ def _read_tensors(path: str) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_regular_file(path)
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
             chosen = [name for name in names if name.startswith(ENCODING_PREFIX)] or names

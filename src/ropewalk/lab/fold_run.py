@@ -20,7 +20,8 @@ from safetensors.torch import save
 from ropewalk.lab.data.base import ImageData
 from ropewalk.lab.errors import CommandError
 from ropewalk.lab.model_building import VIT_SETTINGS
-from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import write_atomically
 from ropewalk.lab.task_types import find_task
 from ropewalk.lab.tasks import load_trained_model
 from ropewalk.lab.tasks.base import normalize_images

@@ -1,12 +1,12 @@
 """The lines of metrics.jsonl: how they are read, and compared with what a checkpoint or a result counted of them."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.file_gate import parse_json, read_file_bytes
 
 
 class LogDigest:
@@ -37,7 +37,7 @@ def find_log_problem(path: Path, lines: list[bytes], counted: Mapping[str, Any])
 
 def list_lines(path: Path) -> list[bytes]:
     """The complete lines of a file: the last one may have been cut off by a kill."""
-    return [each + b"\n" for each in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+    return [each + b"\n" for each in read_file_bytes(path).split(b"\n")[:-1]] if path.exists() else []
 
 
 def parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(json.loads(line.decode(errors="replace")))
+            found.append(parse_json(line.decode(errors="replace")))
         except (ValueError, RecursionError) as error:
             raise DamagedFileError(f"line {number} of {path} cannot be read ({error})") from error
     return found
@@ -54,7 +54,7 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
 def read_step(line: bytes) -> float | None:
     """The step of a line; None if it cannot be read."""
     try:
-        step = json.loads(line)["step"]
+        step = parse_json(line)["step"]
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
     return step if isinstance(step, int | float) else None

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.file_gate import open_lock_file, parse_json, read_file_bytes
 from ropewalk.lab.record import RunRecord
-from ropewalk.lab.run_store import write_atomically
+from ropewalk.lab.sealed_files import write_atomically
 
 RECORD_DIGITS = 5
 """Significant digits of results, metrics and probes in JSON lines; settings and encodings are written in full."""
@@ -28,7 +29,7 @@ def write_records(path: Path, records: Iterable[RunRecord], *, digits: int = REC
     is replaced atomically, under a lock, so that several processes can write to it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / ".lock").open("w") as lock:
+    with open_lock_file(path.parent / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lines = _read_lines(path) if path.exists() else []
         stored = {_identify(record): (record, line) for line, record in zip(lines, _parse_records(path, lines), strict=True)}
@@ -43,11 +44,13 @@ def write_records(path: Path, records: Iterable[RunRecord], *, digits: int = REC
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        lines = path.read_bytes().decode().split("\n")
+        lines = read_file_bytes(path).decode().split("\n")
     except UnicodeDecodeError as error:
         raise DamagedFileError(f"{path} must be text in UTF-8: {error}") from error
     except OSError as error:
         raise DamagedFileError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DamagedFileError(f"{path} cannot be read: {error}") from error
     return lines if lines[-1] else lines[:-1]
 
 
@@ -59,7 +62,7 @@ def _read_line(path: Path | str, number: int, line: str) -> RunRecord:
     try:
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"it must have at most {MAX_LINE_BYTES:,} characters, got {len(line):,}")
-        return RunRecord.from_dict(json.loads(line, parse_constant=_refuse_constant))
+        return RunRecord.from_dict(parse_json(line, parse_constant=_refuse_constant))
     except json.JSONDecodeError as error:
         raise DamagedFileError(f"line {number} of {path} must be JSON: {error}") from error
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
+from ropewalk.lab.file_gate import read_file_text
 from ropewalk.lab.record import MAX_ORIGINS, PROVENANCE_RULES, RunRecord
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.validation import is_finite_number
@@ -37,7 +38,7 @@ def load_run(path: Path | str) -> RunRecord:
     def attempt(read: Callable[[], Any], default: Any) -> Any:
         try:
             found = read()
-        except (DamagedFileError, OSError) as error:
+        except (DamagedFileError, OSError, ValueError) as error:
             report(str(error))
             return default
         return default if found is None else found
@@ -92,7 +93,7 @@ def _open_origin(run: RunFolder) -> RunFolder | None:
 
 
 def _read_failure(path: Path) -> str | None:
-    return path.read_text(errors="replace").strip() or None if path.is_file() else None
+    return read_file_text(path, errors="replace").strip() or None if path.exists() else None
 
 
 def _select_finite(record: Mapping[str, Any]) -> dict[str, float]:

@@ -3,7 +3,8 @@
 config.json             settings
 environment.json        provenance: commit, versions, machine, data, the encoding as built
 metrics.jsonl           one line per validation, appended
-checkpoint.safetensors  the state of training, with a checksum
+checkpoint.safetensors  the state of training, with a checksum; while it trains, the one before is
+                        checkpoint.previous.safetensors
 result.json             scores, once the run is finished; `test_correct` has one bit per test image
 probes.json             rows by the name of the probe
 predictions.png         predictions for a few test images, of tasks that find boxes or masks
@@ -21,30 +22,36 @@ logs                    of metrics.jsonl: the number of its lines, and their SHA
 unvalidated             the losses of an epoch that is complete but not validated, if there is one
 
 A JSON file has beside its own fields the object "ropewalk": the format, the name of the run, and the SHA-256 of the other
-fields; that of result.json has `logs`, too. `read_json` checks and removes it. Files without it are those of the format
-"ropewalk run 1", which are read as well.
+fields; that of result.json has `logs`, too. `sealed_files` writes, checks and removes it. Files without it are those of
+the format "ropewalk run 1", which are read as well.
 
-A file is written beside its place and moved there, so that a process that is killed, or a full disk, leaves the old file or
-the new one. Metrics are appended, and on disk before the checkpoint that counts them; those that are later than the
-checkpoint are removed when the run is resumed. Nothing is unpickled.
+Metrics are appended, and on disk before the checkpoint that counts them; those that are later than the checkpoint are
+removed when the run is resumed. Other files are replaced atomically. A process that writes notices when its directory was
+deleted or replaced, since the lock is another file then. Nothing is unpickled.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
+from ropewalk.lab.checkpoint_file import (
+    CHECKPOINT_FILE,
+    PREVIOUS_CHECKPOINT_FILE,
+    Checkpoint,
+    read_checkpoint,
+    read_latest_checkpoint,
+    write_checkpoint,
+)
 from ropewalk.lab.config import SETTINGS, Config
 from ropewalk.lab.environment import continue_environment
 from ropewalk.lab.errors import (
@@ -55,14 +62,20 @@ from ropewalk.lab.errors import (
     RunBusyError,
     translate_value_errors,
 )
+from ropewalk.lab.file_gate import open_lock_file
 from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
 from ropewalk.lab.run_location import parse_location
+from ropewalk.lab.sealed_files import (
+    flush_to_disk,
+    make_directory,
+    read_json,
+    read_sealed,
+    seal_document,
+    write_atomically,
+    write_json,
+)
 
-RUN_FORMAT = "ropewalk run 2"
-READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
-FILE_KEY = "ropewalk"
-"""The field of a JSON file that has its format, run and checksum."""
-METRICS_FILE, PREDICTIONS_FILE = "metrics.jsonl", "predictions.png"
+LOCK_FILE, METRICS_FILE, PREDICTIONS_FILE = "lock", "metrics.jsonl", "predictions.png"
 LOCK_POLL_SECONDS = 0.1
 AVERAGE_PREFIX, MODEL_PREFIX = "average/module.", "model/"
 """How names of weights begin in a checkpoint: those of the moving average, and those that the optimizer updates."""
@@ -74,6 +87,7 @@ class RunFolder:
     def __init__(self, runs: Path | str, config: Config) -> None:
         self.path, self.config, self.name = parse_location(runs) / config.name, config, config.name
         self._is_sealed = True
+        self._keeps_newest = True
         self._lock: IO[str] | None = None
         self._written: LogDigest | None = None
 
@@ -84,7 +98,7 @@ class RunFolder:
         if not (path / "config.json").is_file():
             lacks = "it has no config.json" if path.is_dir() else "there is no such directory"
             raise ValueError(f"{path} is not a run directory: {lacks}; expected a directory with config.json")
-        document, seal = _read_sealed(path / "config.json")
+        document, seal = read_sealed(path / "config.json")
         run = cls(path.parent, _parse_settings(path / "config.json", document))
         if seal and seal.get("run") not in (run.name, path.name):
             raise DamagedFileError(f"{path / 'config.json'} must be that of {run.name}, got that of {seal.get('run')}")
@@ -93,14 +107,19 @@ class RunFolder:
         return run
 
     def find_name_problem(self) -> str | None:
-        """Whether the directory was renamed, so that neither resuming nor a comparison finds it. Unknown in format 1."""
-        if self.path.name == self.name or not self._is_sealed:
-            return None
-        return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
+        """Whether the directory has another name than its run, or than its settings give, so that it is not found again."""
+        if self.path.name != self.name and self._is_sealed:
+            return f"{self.path} has the run {self.name}: the directory was renamed; rename it back so that the run is found"
+        if self.path.name != self.config.name:
+            return (
+                f"{self.path} has settings whose run is named {self.config.name}: the directory was renamed, config.json "
+                "was edited, or another version of ropewalk named it; the same settings begin another run"
+            )
+        return None
 
     def acquire(self, environment: Mapping[str, Any]) -> None:
         """Create the directory, or take it over, for this process alone. Files of a finished run are left as they are."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path)
         self.lock_folder()
         try:
             if self.result() is not None:  # another process has finished it since this one looked
@@ -115,24 +134,51 @@ class RunFolder:
             self.release()
             raise
 
+    def restore_config(self) -> None:
+        """Write config.json of a finished run again if it is missing or damaged; the name of the run is the hash of it."""
+        try:
+            if self.read_document("config.json") is not None:
+                return
+        except DamagedFileError as error:
+            problem = str(error)
+        else:
+            problem = f"{self.path / 'config.json'} is missing"
+        with self.hold_lock(wait=0.0):
+            self.write_document("config.json", self.config.document())
+        warnings.warn(f"{problem}; it was written again from the settings of this command", stacklevel=2)
+
     def update_environment(self, **fields: Any) -> None:
         """Add to environment.json what is known once data and model have been opened."""
         self.write_document("environment.json", (self.read_document("environment.json") or {}) | fields)
 
     def lock_folder(self, *, wait: float = 0.0) -> None:
         """Keep other processes out of a directory that exists; wait so many seconds at most for one that writes."""
-        self._lock, end = (self.path / "lock").open("w"), time.monotonic() + wait
-        while True:
-            try:
-                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    self.release()
-                    raise RunBusyError(f"{self.path} is being written by another process") from None
-            except OSError:
-                self.release()
-                raise
+        end = time.monotonic() + wait
+        while not self._try_lock():
+            if time.monotonic() >= end:
+                raise RunBusyError(f"{self.path} is being written by another process")
             time.sleep(LOCK_POLL_SECONDS)
+
+    def _try_lock(self) -> bool:
+        path = self.path / LOCK_FILE
+        lock = open_lock_file(path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock if _is_same_file(lock, path) else None  # it may have been deleted before it was locked
+        except BlockingIOError:
+            pass
+        finally:
+            if self._lock is not lock:
+                lock.close()
+        return self._lock is lock
+
+    def _check_folder(self) -> None:
+        """Refuse to write if the directory is no longer the one that this process has locked."""
+        if self._lock is not None and not _is_same_file(self._lock, self.path / LOCK_FILE):
+            raise RunBusyError(
+                f"{self.path} was deleted or replaced while this process was writing to it: its lock is another file; "
+                "nothing more is written there, and the same command begins anew"
+            )
 
     @contextmanager
     def hold_lock(self, *, wait: float) -> Iterator[None]:
@@ -160,13 +206,14 @@ class RunFolder:
 
     def write_document(self, name: str, document: Mapping[str, Any], **facts: Any) -> None:
         """Replace a JSON file of the run; `facts` stand beside the checksum."""
-        seal = {"format": RUN_FORMAT, "run": self.name, **facts}
-        write_json(self.path / name, {**document, FILE_KEY: {**seal, "sha256": _hash_document(document, seal)}})
+        self._check_folder()
+        write_json(self.path / name, seal_document(document, run=self.name, **facts))
 
     # Metrics
 
     def log(self, **record: Any) -> None:
         """Append a line."""
+        self._check_folder()
         written, line = self._digest_metrics(), f"{json.dumps(record)}\n".encode()
         with (self.path / METRICS_FILE).open("ab") as file:
             file.write(line)
@@ -208,7 +255,7 @@ class RunFolder:
 
     def find_metrics_problems(self) -> list[str]:
         """What is wrong with the metrics of a finished run: lines that were lost or changed."""
-        counted = _read_sealed(self.path / "result.json")[1].get("logs", {}).get(METRICS_FILE)
+        counted = read_sealed(self.path / "result.json")[1].get("logs", {}).get(METRICS_FILE)
         if counted is None:
             return []
         path = self.path / METRICS_FILE
@@ -217,7 +264,7 @@ class RunFolder:
 
     def _describe_logs(self) -> dict[str, Any]:
         if (self.path / METRICS_FILE).exists():
-            _flush_to_disk(self.path / METRICS_FILE)  # before a file that counts its lines
+            flush_to_disk(self.path / METRICS_FILE)  # before a file that counts its lines
         return {METRICS_FILE: self._digest_metrics().describe()}
 
     def _digest_metrics(self) -> LogDigest:
@@ -228,44 +275,33 @@ class RunFolder:
     # Checkpoints
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], **facts: Any) -> None:
-        """Replace the checkpoint."""
+        """Replace the checkpoint; the one before is kept, unless it could not be read."""
+        self._check_folder()
         logs = self._describe_logs()
-        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        words = json.dumps({**facts, "logs": logs})
-        said = {"format": RUN_FORMAT, "run": self.name, "facts": words, "sum": _compute_checksum(held, words)}
-        write_atomically(self.path / "checkpoint.safetensors", lambda part: save_file(held, part, metadata=said))
+        write_checkpoint(self.path, self.name, tensors, {**facts, "logs": logs}, keeps_newest=self._keeps_newest)
+        self._keeps_newest = True
 
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The tensors and facts of the checkpoint, or None if there is none."""
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
-            return None
-        try:
-            with safe_open(path, framework="pt") as file:
-                said = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise DamagedFileError(f"{path} cannot be read ({error}); delete it to begin anew") from error
-        names = (self.name, self.path.name) if said.get("format") != RUN_FORMAT else (self.name,)  # some had other names
-        if said.get("format") not in READABLE_FORMATS or said.get("run") not in names:
-            found = (
-                f"{said.get('run')} in the format {said.get('format')!r}"
-                if said.get("run")
-                else "a file that ropewalk did not write"
-            )
-            raise DamagedFileError(
-                f"{path} must be a checkpoint of {self.name} in the format {RUN_FORMAT!r}, got {found}; "
-                "delete it to begin anew"
-            )
-        if said.get("sum") != _compute_checksum(tensors, said.get("facts", "")):
-            raise DamagedFileError(f"{path} is damaged: its checksum differs; delete it to begin anew")
-        return tensors, json.loads(said["facts"])
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The tensors and facts of the newest checkpoint, or None if there is none."""
+        path = self.path / CHECKPOINT_FILE
+        return self._read_checkpoint(path) if path.exists() else None
+
+    def load_latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read, to resume from it. A warning says if it is the previous one."""
+        found, problem = read_latest_checkpoint(self.path, self._read_checkpoint)
+        if problem is not None:
+            self._keeps_newest = False  # the previous one stays until there is another
+            warnings.warn(problem, stacklevel=2)
+        return found
+
+    def _read_checkpoint(self, path: Path) -> Checkpoint:
+        return read_checkpoint(path, self.name, self.path.name)  # some had other names in format 1
 
     def load_weights(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of the checkpoint that are evaluated, their moving average if there is one, and its facts."""
         held = self.load_checkpoint()
         if held is None:
-            raise ValueError(f"{self.path} must have a checkpoint.safetensors, but there is none")
+            raise ValueError(f"{self.path} must have a {CHECKPOINT_FILE}, but there is none")
         start = MODEL_PREFIX if self.config.ema is None else AVERAGE_PREFIX
         return {name.removeprefix(start): value for name, value in held[0].items() if name.startswith(start)}, held[1]
 
@@ -274,10 +310,19 @@ class RunFolder:
     def finish(self, **result: Any) -> None:
         """Write the result: the run is finished."""
         self.write_document("result.json", result, logs=self._describe_logs())
+        (self.path / PREVIOUS_CHECKPOINT_FILE).unlink(missing_ok=True)
 
     def result(self) -> dict[str, Any] | None:
         """The result, or None if the run is not finished."""
         return self.read_document("result.json")
+
+
+def _is_same_file(file: IO[str], path: Path) -> bool:
+    """Whether an open file is the one at a path, which may have been deleted or replaced."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def _select_earlier(lines: Iterable[bytes], facts: Mapping[str, Any]) -> list[bytes]:
@@ -293,79 +338,6 @@ def _parse_settings(path: Path, document: dict[str, Any]) -> Config:
     except (ValueError, TypeError) as error:
         newer = "; a run of a newer version of ropewalk needs that version" if document.keys() - SETTINGS.keys() else ""
         raise ValueError(f"{path} has settings that cannot be used: {error}{newer}") from error
-
-
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a JSON file."""
-    write_atomically(path, lambda part: part.write_text(json.dumps(document, indent=1) + "\n"))
-
-
-def write_atomically(path: Path, make: Callable[[Path], object]) -> None:
-    """Replace a file by one that `make` writes beside it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
-    try:
-        make(part)
-        _flush_to_disk(part)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _flush_to_disk(path.parent)
-
-
-def _flush_to_disk(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def read_json(path: Path, *, run: str | None = None) -> dict[str, Any]:
-    """The object in a JSON file. Its checksum is verified and removed if it has one; so is the name of its run, if given."""
-    document, seal = _read_sealed(path)
-    if run is not None and seal and seal.get("run") != run:
-        raise DamagedFileError(
-            f"{path} must be a file of {run}, got one of {seal.get('run')}: it was copied from another run, or config.json "
-            "was edited"
-        )
-    return document
-
-
-def _read_sealed(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The object in a JSON file, and the format, run and checksum that were written with it."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path} cannot be read ({error})") from error
-    if not isinstance(found, dict):
-        raise DamagedFileError(f"{path} must hold an object, got {type(found).__name__}")
-    seal = found.pop(FILE_KEY, {})
-    if seal == {}:
-        return found, {}
-    if not isinstance(seal, dict) or seal.pop("sha256", None) != _hash_document(found, seal):
-        raise DamagedFileError(
-            f"{path} is damaged or was edited: its checksum differs; delete its {FILE_KEY!r} to accept an edit"
-        )
-    if seal.get("format") not in READABLE_FORMATS:
-        raise DamagedFileError(f"{path} must have a format of {', '.join(READABLE_FORMATS)}, got {seal.get('format')!r}")
-    return found, seal
-
-
-def _hash_document(document: Mapping[str, Any], seal: Mapping[str, Any]) -> str:
-    """SHA-256 of the values of a document, however they are written."""
-    plain = json.loads(json.dumps([document, seal]))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _compute_checksum(tensors: Mapping[str, Tensor], words: str) -> str:
-    """A checksum of names, types, shapes and values, and of the words beside them."""
-    digest = hashlib.sha256(words.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Confidence intervals for means and differences over a few seeds, paired tests, and Cochran's C test of unequal variances.
+"""Confidence intervals for means and differences over a few seeds, paired tests, and tests of equal means and variances.
 
 With n seeds each of several encodings the variance between seeds is assumed equal and pooled over all encodings:
 s² = Σ (y - ȳ_e)² / Σ (n_e - 1). A mean has the 95 % interval ȳ ± t s / √n, with the degrees of freedom of the denominator.
@@ -8,11 +8,14 @@ Differences to a baseline are taken seed by seed, so that the effect of a seed c
 from the residuals of a block design with one level for each encoding and each seed. Intervals of several encodings against
 one baseline are Bonferroni-corrected: they hold together with 95 %.
 
+Whether several means are equal is an F test: n Σ (ȳ_e - ȳ)² / (k - 1) over the same s², for k names and n seeds.
+
 Cochran's C is the largest of k variances of n values over their sum. For normal values of equal variance, the share of one
 is beta distributed with (n - 1) / 2 and (k - 1)(n - 1) / 2, and Bonferroni's inequality bounds that of the largest.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -79,6 +82,28 @@ def estimate_contrast(found: SeedResults, weights: Mapping[str, float]) -> MeanE
     return MeanEstimate(total / len(seeds), _compute_half_width(deviation, freedom, len(seeds)), len(seeds))
 
 
+class EqualityTest(NamedTuple):
+    """An F test of equal means: the statistic, and its probability if the means are equal."""
+
+    statistic: float
+    probability: float
+
+
+def compute_equality_test(found: SeedResults, names: Sequence[str]) -> EqualityTest | None:
+    """Test whether these names have equal means, over the seeds that all of them have; None without degrees of freedom.
+
+    The residual variance is pooled over all names in `found`, as for a difference.
+    """
+    seeds = set.intersection(*({*found.get(name, ())} for name in names))
+    variance, freedom = _pool_residual_variance(found)
+    if not seeds or not variance or len(names) < 2:
+        return None
+    averages = [_compute_mean([found[name][seed] for seed in sorted(seeds)]) for name in names]
+    center, between = _compute_mean(averages), len(names) - 1
+    statistic = len(seeds) * math.fsum((each - center) ** 2 for each in averages) / between / variance
+    return EqualityTest(statistic, float(stats.f.sf(statistic, between, freedom)))
+
+
 def _pool_residual_variance(found: SeedResults) -> tuple[float, int]:
     """Compute the residual variance of a block design, a level for each name and seed, and its degrees of freedom."""
     cells = sorted((name, seed) for name, values in found.items() for seed in values)
@@ -105,6 +130,13 @@ def _compute_half_width(deviation: float | None, freedom: int, count: int, share
 def compute_t_quantile(freedom: int, share: float = CONFIDENCE_LEVEL) -> float:
     """Compute the two-sided quantile of Student's t: |T| is below it with probability `share`."""
     return float(stats.t.isf((1 - share) / 2, freedom))
+
+
+def compute_variance_shares(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Compute the share of each name in the sum of variances, for equally many values each."""
+    variances = {name: statistics.variance(values) for name, values in found.items()}
+    total = math.fsum(variances.values())
+    return {name: each / total if total else 0.0 for name, each in variances.items()}
 
 
 COCHRAN_LEVEL = 0.99

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ropewalk.lab.config import Config
+from ropewalk.lab.console import is_main_process
 from ropewalk.lab.data.base import same_data_facts
 from ropewalk.lab.data.dataset_registry import LISTING_HASH, describe_data
 from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, disable_cudnn_attention, use_trackers
@@ -29,7 +30,8 @@ from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import initialize_from_run
 from ropewalk.lab.optimizer import build_optimizer, compute_learning_rate, describe_optimizer, restore_optimizer
 from ropewalk.lab.record import pack_bits
-from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder, write_atomically
+from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder
+from ropewalk.lab.sealed_files import write_atomically
 from ropewalk.lab.tasks import build_task
 from ropewalk.lab.tasks.base import PerImageTask, PicturedTask
 from ropewalk.lab.tasks.classify import open_image_data
@@ -63,6 +65,8 @@ def train_run(
     """
     run = RunFolder(runs, config)
     if run.result() is not None:
+        if is_main_process():
+            run.restore_config()
         return run
     precision = "bf16" if config.precision == "bfloat16" else "no"
     AcceleratorState._reset_state()  # another run in this process may have had another precision
@@ -364,7 +368,7 @@ class Trainer:
 
     def resume_training(self) -> None:
         """Load the checkpoint and remove metrics that are later; a run that has none starts, and writes one."""
-        held = self.run.load_checkpoint()
+        held = self.run.load_latest_checkpoint()
         self.accelerator.wait_for_everyone()  # all have looked before one writes
         if held is None:
             if self.config.start_path is not None:

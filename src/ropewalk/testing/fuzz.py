@@ -17,6 +17,7 @@ import collections
 import contextlib
 import functools
 import json
+import platform
 import random
 import resource
 import signal
@@ -150,7 +151,9 @@ def main() -> int:
     for (kind, target, where), each in sorted(faults.items(), key=lambda item: -len(item[1])):
         print(f"{len(each)} × {kind} in {target} {where}\n    {each[0].words}\n    {each[0].call}")
     if options.json is not None:
-        options.json.write_text(json.dumps({"calls": len(found), **counts}, indent=1) + "\n")
+        about = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__}
+        counted = {"seed": options.seed, "calls": len(found), "functions": len({each.target for each in found}), **counts}
+        options.json.write_text(json.dumps(about | counted, indent=1) + "\n")
     return 1 if faults else 0
 
 

@@ -31,7 +31,8 @@ from ropewalk.lab.encoding_spec import parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, NonFiniteLossError
 from ropewalk.lab.progress_bars import ProgressLines, format_duration
 from ropewalk.lab.results_table import make_rich_table
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json, write_json
 from ropewalk.lab.statistics import compute_t_quantile
 from ropewalk.lab.tasks import classify
 from ropewalk.lab.tasks.classify import open_image_data
@@ -221,6 +222,36 @@ def test_a_run_of_another_process_has_not_failed(tmp_path, monkeypatch):
     assert "mixed, seed 0: is being trained by another process" in console.file.getvalue()
     assert not (other.path / "failed.txt").exists()
     assert [row.notes for row in tabulate_comparison(found)] == [(), ("seed 0 begun",)]
+
+
+def test_a_finished_run_gets_its_config_back(tmp_path, trained):
+    again(tmp_path)
+    path = next(tmp_path.glob("mixed-seed0-*")) / "config.json"
+    before = read_json(path)
+    path.unlink()
+    with pytest.warns(UserWarning, match=r"config\.json is missing; it was written again"):
+        found = again(tmp_path)
+    assert read_json(path) == before
+    assert len(found.found()) == len(found.members)
+
+
+def test_nothing_is_written_to_a_directory_that_replaced_that_of_a_run(tmp_path, monkeypatch):
+    def replaced(config, runs, *, watch):
+        run, other = RunFolder(runs, config), RunFolder(runs, config)
+        run.acquire({})
+        shutil.rmtree(run.path)
+        other.acquire({})
+        other.release()
+        try:
+            run.log(step=1)
+        finally:
+            run.release()
+
+    patch_everywhere(monkeypatch, train, "train_run", replaced)
+    console = silent()
+    again(tmp_path, ["mixed"], seeds=[0], console=console)
+    assert " ".join(console.file.getvalue().split()).count("was deleted or replaced") == 2
+    assert not list(tmp_path.glob("*/failed.txt"))
 
 
 def test_locks_are_only_looked_at(tmp_path):

@@ -315,3 +315,15 @@ def test_a_run_learns_from_clips_whoever_reads_them(films, tmp_path):
     assert {"size": [8, 12, 20], "grid": [4, 6, 4], "mode": "rescale"}.items() <= found["resolution"][-3].items()
     again = train_run(replace(config, workers=1), tmp_path / "others")
     assert again.result()["test_loss"] == pytest.approx(run.result()["test_loss"], rel=1e-5)
+
+
+@NEEDED
+@pytest.mark.parametrize(
+    "words", ["#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {}\n"]
+)
+def test_playlists_open_no_other_file(tmp_path, words):
+    film(tmp_path / "secret.mkv", 4)
+    path = tmp_path / "some.mp4"
+    path.write_text(words.format("secret.mkv"))
+    with pytest.raises(ValueError, match=r"it must be a video in one of the formats mov,mp4|Invalid data"):
+        read_clip(str(path), lambda count: [0])

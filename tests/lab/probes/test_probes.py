@@ -36,7 +36,8 @@ from ropewalk.lab.probes.shifts import (
     translate_content,
 )
 from ropewalk.lab.report import write_report
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.tasks import open_trained_run, trained_images
 from ropewalk.lab.tasks.base import normalize_images
 from ropewalk.lab.tasks.classify import open_image_data

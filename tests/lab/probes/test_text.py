@@ -28,7 +28,7 @@ from ropewalk.lab.report import write_report
 from ropewalk.lab.report.panels import shorten_label
 from ropewalk.lab.report.text_figures import plot_length_lines
 from ropewalk.lab.report.theme import assign_styles
-from ropewalk.lab.run_store import read_json
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.statistics import MeanEstimate
 from ropewalk.lab.tasks import open_trained_run
 from ropewalk.lab.tasks.text import TEXT_EXTENSION_RULES, TextRun

@@ -29,7 +29,8 @@ from ropewalk.lab.report.theme import BASELINE_COLORS, DARK_THEME, ENCODING_PALE
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_difference, format_score
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import write_json
 from ropewalk.lab.statistics import estimate_differences, estimate_means
 from ropewalk.lab.task_types import TOP1_ACCURACY
 

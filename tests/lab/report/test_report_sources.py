@@ -16,7 +16,8 @@ from ropewalk.lab.record_search import find_records, find_run_folders
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.groups import group_records
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import write_json
 
 BASE = Config(data="digits", patch=2, width=24, depth=2, heads=2, ratio=2.0, epochs=3, batch=64, workers=0, augment=())
 

@@ -199,7 +199,7 @@ def test_without_pycocotools_nothing_is_trained(street, tmp_path, monkeypatch):
     config = replace(settings(street), task="detect")
     with pytest.raises(CommandError, match=r"'ropewalk\[dense\]'"):
         check_comparison(plan_comparison(["none"], config, tmp_path, seeds=[0], baseline="none"))
-    with pytest.raises(ValueError, match="judged by pycocotools"):
+    with pytest.raises(ValueError, match="evaluated by pycocotools"):
         build_task(config, "cpu")
 
 

@@ -16,7 +16,8 @@ from ropewalk.lab.probes.attention import measure_attention_weights
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.report import write_report
 from ropewalk.lab.report.reproduce import format_train_command
-from ropewalk.lab.run_store import RunFolder, read_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.tasks.trained_images import load_image_model
 from ropewalk.lab.train import train_run
 from ropewalk.lab.vision_heads.draw_predictions import _GRAY_LEVEL, SegmentationExample, class_colors, draw_segmentations

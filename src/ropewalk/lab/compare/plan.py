@@ -23,8 +23,10 @@ from ropewalk.lab.config import PER_RUN_FIELDS, Config
 from ropewalk.lab.console import collapse_whitespace
 from ropewalk.lab.encoding_spec import EncodingSpec, ParsedEncoding, parse_encoding
 from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_errors
+from ropewalk.lab.file_gate import open_regular_file, read_file_text, resolve_inside
 from ropewalk.lab.run_location import parse_location
-from ropewalk.lab.run_store import RunFolder, read_json, write_json
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import read_json, write_json
 from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
@@ -43,8 +45,15 @@ def read_outcome(path: Path) -> RunOutcome:
     if (path / "result.json").exists():
         return _read_result(path / "result.json")
     if (path / FAILURE_FILE).exists():
-        return RunOutcome(None, f"failed: {collapse_whitespace((path / FAILURE_FILE).read_text(errors='replace'))}")
+        return RunOutcome(None, f"failed: {_read_failure(path / FAILURE_FILE)}")
     return RunOutcome(None, "begun" if (path / "config.json").exists() else "not begun")
+
+
+def _read_failure(path: Path) -> str:
+    try:
+        return collapse_whitespace(read_file_text(path, errors="replace"))
+    except (OSError, ValueError) as error:
+        return f"{path.name} cannot be read: {collapse_whitespace(error)}"
 
 
 def _read_result(path: Path) -> RunOutcome:
@@ -79,7 +88,7 @@ def clear_failure(path: Path) -> None:
 def is_run_locked(path: Path) -> bool:
     """Whether another process has locked the run."""
     try:
-        with (path / "lock").open() as lock:
+        with open_regular_file(path / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -128,9 +137,12 @@ class Comparison:
                 seeds=tuple(document["seeds"]),
                 baseline=document["baseline"],
                 settings=_select_shared(Config()) | document["settings"],  # files of earlier versions lack newer settings
-                members=tuple(ComparisonRun(each["label"], each["seed"], each["run"]) for each in document["runs"]),
+                members=tuple(
+                    ComparisonRun(each["label"], each["seed"], _check_run_name(path, each["run"]))
+                    for each in document["runs"]
+                ),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DamagedFileError(f"{path} has missing or malformed fields ({type(error).__name__}: {error})") from error
 
     def document(self) -> dict[str, Any]:
@@ -187,6 +199,14 @@ class Comparison:
     def code(self) -> int:
         """The exit code of a command: 0 if all runs are finished, 1 if not."""
         return 1 if self.left() else 0
+
+
+def _check_run_name(path: Path, name: Any) -> str:
+    """The name of a run directory beside the file of a comparison, which it may not leave."""
+    if not isinstance(name, str) or len(Path(name).parts) != 1:
+        raise ValueError(f"names of runs must be those of directories in {path.parent}, got {name!r}")
+    resolve_inside(path.parent, name)
+    return name
 
 
 def plan_comparison(

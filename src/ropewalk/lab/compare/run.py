@@ -30,9 +30,9 @@ from ropewalk.lab.compare.plan import (
 )
 from ropewalk.lab.compare.preflight import check_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.console import collapse_whitespace
+from ropewalk.lab.console import collapse_whitespace, make_console
 from ropewalk.lab.encoding_spec import EncodingSpec
-from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
+from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError, RunBusyError
 from ropewalk.lab.progress_bars import ProgressLines, make_progress
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.result_rows import TableRow, build_table_rows
@@ -67,7 +67,7 @@ def compare_encodings(
         check_comparison(comparison, processes=state.num_processes)
     if state.is_main_process:
         comparison.save()
-    console = (console or Console()) if state.is_main_process else Console(quiet=True)
+    console = (console or make_console()) if state.is_main_process else Console(quiet=True)
     with make_progress(console, runs=len(comparison.members), epochs=base.epochs) as shown:
         try:
             for member in comparison.members:
@@ -87,6 +87,8 @@ def _train_member(comparison: Comparison, member: ComparisonRun, shown: Progress
     path = comparison.runs / member.name
     shown.begin(f"{member.label}, seed {member.seed}")
     if comparison.outcome(member).result is not None:
+        if state.is_main_process:
+            RunFolder(comparison.runs, comparison.config(member)).restore_config()
         return shown.end(f"done before, {_describe_outcome(comparison, member)}")
     if state.is_main_process:
         clear_failure(path)
@@ -112,6 +114,8 @@ def _record_error(path: Path, error: Exception, *, writes: bool) -> str:
     """Describe why a run failed. A run that another process trains has not failed."""
     if is_run_locked(path):
         return "is being trained by another process"
+    if isinstance(error, RunBusyError):  # nothing is written to a directory that replaced that of the run
+        return f"failed: {error}"
     return f"failed: {record_failure(path, error) if writes else error}"
 
 

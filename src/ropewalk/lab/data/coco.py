@@ -7,7 +7,6 @@ of it are dropped and counted. No image may be in both files. Errors name the fi
 """
 
 import importlib
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from ropewalk.lab.data.detection import (
 )
 from ropewalk.lab.data.image_files import open_image_file, open_image_lazily
 from ropewalk.lab.data.sampling import VALIDATION_STREAM, hold_out_share
+from ropewalk.lab.file_gate import parse_json, read_file_bytes, resolve_inside
 from ropewalk.validation import (
     INTEGER_RULE,
     NAME_RULE,
@@ -137,7 +137,7 @@ class CocoData(DetectionData):
         self.classes, self.labels = [*kinds.values()], {number: i for i, number in enumerate(kinds, start=1)}
         self.images: list[tuple[Path, CocoEntry, list[CocoEntry]]] = []
         for part, path in files.items():
-            self._add(folder / path.stem.removeprefix("instances_"), held[part], path)
+            self._add(folder, held[part], path)
         _check_no_overlap(self.images)
         if self.left_out:
             warnings.warn(f"{folder}: {self.left_out} boxes outside of their image are left out", stacklevel=2)
@@ -149,7 +149,8 @@ class CocoData(DetectionData):
         self.index = {"train": choose_train_share(rest, fraction), "validation": kept, "test": test}
 
     def _add(self, folder: Path, held: CocoEntry, path: Path) -> None:
-        """Add the images of a file, each with its annotations."""
+        """Add the images of a file, each with its annotations. Their names may not leave the folder."""
+        images = folder / path.stem.removeprefix("instances_")
         by_image: dict[Any, list[CocoEntry]] = {image["id"]: [] for image in held["images"]}
         for entry in held["annotations"]:
             if entry["image_id"] not in by_image:
@@ -165,7 +166,7 @@ class CocoData(DetectionData):
         for image in held["images"]:
             there = [entry for entry in by_image[image["id"]] if _clip_box(entry["bbox"], image)]
             self.left_out += len(by_image[image["id"]]) - len(there)
-            self.images.append((folder / image["file_name"], image, there))
+            self.images.append((resolve_inside(images, image["file_name"], root=folder), image, there))
 
     def scene(self, number: int) -> ImageScene:
         """Read an image with its objects."""
@@ -235,7 +236,7 @@ def _annotation_file(folder: Path, part: str) -> Path:
 def _read_annotations(path: Path, masks: bool) -> CocoEntry:
     """Read an annotation file and check its entries."""
     try:
-        held = json.loads(path.read_text())
+        held = parse_json(read_file_bytes(path))
         missing = [name for name in ("images", "annotations", "categories") if not isinstance(held.get(name), list)]
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read as annotations of COCO: {error}") from error

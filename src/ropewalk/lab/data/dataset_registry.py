@@ -26,6 +26,7 @@ from ropewalk.lab.data.image_folder import FolderData
 from ropewalk.lab.data.npz import move_channels_first, open_npz
 from ropewalk.lab.data.sampling import TEST_STREAM, hold_out_share
 from ropewalk.lab.data.video_folder import VideoData, holds_videos
+from ropewalk.lab.file_gate import open_regular_file
 from ropewalk.validation import describe_unknown
 
 # torchvision's class of each, and the folder of its files.
@@ -185,7 +186,7 @@ def _hash_contents(folder: Path, files: Iterable[Path]) -> str:
     """Hash the contents of files; names count only where there are several, so that a file can be renamed."""
     sums: dict[str, str] = {}
     for path in files:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             sums[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     if len(sums) == 1:
         return next(iter(sums.values()))

@@ -10,19 +10,37 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+
+from ropewalk.lab.file_gate import check_regular_file
 
 # Prefixes of the modes of images with more than 8 bits a pixel: integers and floating-point numbers.
 DEEP_MODES = ("I", "F")
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+"""Formats that are read. PIL knows others, some of which run programs."""
 
 
 def open_image_lazily(path: str | Path) -> Image.Image:
     """Open an image file and read its header alone."""
-    image = Image.open(path)
+    image = open_known_image(path)
     if image.mode.startswith(DEEP_MODES):
         image.close()
         raise ValueError(f"it must have 8 bits a colour, with black as 0 and white as 255, got the mode {image.mode}")
     return image
+
+
+def open_known_image(path: str | Path) -> Image.Image:
+    """Open an image of a known format, of which no pixel is read yet."""
+    check_regular_file(path)
+    try:
+        return Image.open(path, formats=IMAGE_FORMATS)
+    except Image.DecompressionBombError as error:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise ValueError(
+            f"it must have at most {most:,} pixels, so that a small file cannot fill the memory: {error}"
+        ) from error
+    except UnidentifiedImageError as error:
+        raise ValueError(f"it must be an image in the format {', '.join(IMAGE_FORMATS)}") from error
 
 
 def read_rgb_image(path: str | Path) -> Image.Image:
@@ -79,7 +97,7 @@ def check_map_pair(pair: MapPair) -> None:
         _check_same_size(pair, image.size, map.size)
 
 
-def open_image_file(path: Path, way: Callable[[Path], Image.Image] = Image.open) -> Image.Image:
+def open_image_file(path: Path, way: Callable[[Path], Image.Image] = open_known_image) -> Image.Image:
     """Open an image with a function, by default one that reads the header alone; errors name the file."""
     try:
         return way(path)

@@ -8,18 +8,21 @@ also training images, byte for byte, are kept; a warning reports how many there 
 """
 
 import hashlib
+import math
 import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ropewalk.lab.data.base import ImageSource, LabeledImages
+from ropewalk.lab.file_gate import check_memory_budget, open_regular_file
 
 
 def infer_layout(shape: Sequence[int], what: str) -> tuple[int, tuple[int, ...]]:
@@ -65,7 +68,7 @@ def open_npz(path: Path) -> ImageSource:
         missing = [key for key in (*NPZ_KEYS, *(("val_images", "val_labels") if own else ())) if key not in file]
         if missing:
             raise ValueError(f"{path} must have {', '.join(missing)}, got {', '.join(file.files) or 'nothing'}")
-        count = _check_shapes(path, ("train", "val", "test") if own else ("train", "test"))
+        count = _check_shapes(file, path, ("train", "val", "test") if own else ("train", "test"))
         pixels, labels = _read_array(file, "train_images", path), _read_array(file, "train_labels", path)
         binary, names = _is_binary(pixels), _class_names(file, labels, path)
         train = _make_samples(pixels, labels, "train", path, binary, names)
@@ -96,21 +99,48 @@ def _make_samples(
 @contextmanager
 def _open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """The file, if it is an archive."""
-    with path.open("rb") as raw:
+    with open_regular_file(path) as raw:
         # NumPy takes any other file for a pickle, and its error advises to allow that.
         magic = raw.read(len(np.lib.format.MAGIC_PREFIX))
         raw.seek(0)
         if not magic.startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
             raise ValueError(f"{path} cannot be read: it is no .npz file, as numpy.savez writes them")
         try:
+            _check_archive_size(raw, path)
             # Pickled objects run code when they are loaded.
-            file = np.load(raw, allow_pickle=False)
+            file: np.lib.npyio.NpzFile = np.load(raw, allow_pickle=False)
         except NPZ_ERRORS as error:
             raise ValueError(f"{path} must be a .npz file, but cannot be read: {error}") from error
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError(f"{path} must be a .npz file of several arrays, got one array")
         with file:
             yield file
+
+
+def _check_archive_size(raw: IO[bytes], path: Path) -> None:
+    """Refuse an archive whose arrays take too much memory, by the sizes that it declares, before one is read."""
+    if not zipfile.is_zipfile(raw):
+        raw.seek(0)
+        one = raw.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+        raise ValueError("it must be a zip archive of several arrays, got " + ("one array" if one else "something else"))
+    with zipfile.ZipFile(raw) as archive:
+        check_memory_budget(sum(entry.file_size for entry in archive.infolist()), f"the arrays of {path}")
+        for entry in archive.infolist():
+            if entry.filename.endswith(".npy"):
+                _read_shape(archive, entry)
+    raw.seek(0)
+
+
+def _read_shape(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[int, ...]:
+    """The shape of an array, by its header alone. NumPy would reserve memory for all that the header says."""
+    with archive.open(entry) as member:
+        old = np.lib.format.read_magic(member) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+        try:
+            shape, _, dtype = read(member)
+        except (RecursionError, MemoryError, TypeError) as error:  # the header is parsed as Python's literals
+            raise ValueError(f"the header of {entry.filename} cannot be read: {type(error).__name__}") from error
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > entry.file_size:
+        raise ValueError(f"{entry.filename} has {entry.file_size:,} bytes, fewer than its shape {shape} needs")
+    return shape
 
 
 def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
@@ -125,23 +155,16 @@ def _read_array(file: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
         raise ValueError(f"{key} of {path} cannot be read: {error}") from error
 
 
-def _read_shape(path: Path, key: str) -> tuple[int, ...]:
-    """The shape of an array, of which nothing else is read."""
-    try:
-        # NumPy would decompress the whole array; the header alone says its shape.
-        with zipfile.ZipFile(path) as whole, whole.open(f"{key}.npy") as member:
-            old = np.lib.format.read_magic(member) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-            return read(member)[0]
-    except (*NPZ_ERRORS, KeyError) as error:
-        raise ValueError(f"{key} of {path} cannot be read: {error}") from error
-
-
-def _check_shapes(path: Path, parts: tuple[str, ...]) -> int:
+def _check_shapes(file: np.lib.npyio.NpzFile, path: Path, parts: tuple[str, ...]) -> int:
     """Parts have as many labels as images, and images of one form. Returns the number of tests."""
-    forms, count = {}, 0
+    forms, count, archive = {}, 0, file.zip
+    assert archive is not None
     for part in parts:
-        images, labels = (_read_shape(path, f"{part}_{kind}") for kind in ("images", "labels"))
+        names = [f"{part}_{kind}.npy" for kind in ("images", "labels")]
+        if missing := [name for name in names if name not in archive.namelist()]:
+            raise ValueError(f"{path} must have {', '.join(names)}, got no {', '.join(missing)}")
+        entries = [archive.getinfo(name) for name in names]
+        images, labels = (_read_shape(archive, entry) for entry in entries)
         forms[part], count = infer_layout(images, f"{part}_images of {path}"), images[0]
         if labels not in ((count,), (count, 1)):
             wanted = f"({count},) or ({count}, 1), as there are {count} images"

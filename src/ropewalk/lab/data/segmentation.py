@@ -44,6 +44,7 @@ from ropewalk.lab.data.loader import WorkerData
 from ropewalk.lab.data.pennfudan import list_pennfudan_files, split_pennfudan
 from ropewalk.lab.data.sampling import VALIDATION_STREAM, hold_out_share, split_train_validation
 from ropewalk.lab.data.views import ViewDraw, ViewOptions, crop_of_view, draw_views, evaluation_size
+from ropewalk.lab.file_gate import read_file_text, resolve_inside
 
 VOC_CLASSES = [
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
@@ -96,10 +97,16 @@ def _find_plain(path: Path, validation: float) -> dict[str, list[MapPair]]:
 def _find_voc(path: Path, validation: float) -> dict[str, list[MapPair]]:
     lists = path / "ImageSets" / "Segmentation"
     pairs = {
-        part: [MapPair(path / "JPEGImages" / f"{name}.jpg", path / "SegmentationClass" / f"{name}.png") for name in names]
+        part: [_find_voc_pair(path, name) for name in names]
         for part, names in (("train", _read_lines(lists / "train.txt")), ("val", _read_lines(lists / "val.txt")))
     }
     return _split_pairs({part: _existing_pairs(own) for part, own in pairs.items()}, validation)
+
+
+def _find_voc_pair(path: Path, name: str) -> MapPair:
+    """The image and the map of a name in a list, which may not leave the folder."""
+    image = resolve_inside(path / "JPEGImages", f"{name}.jpg", root=path)
+    return MapPair(image, resolve_inside(path / "SegmentationClass", f"{name}.png", root=path))
 
 
 def _find_pennfudan(path: Path, validation: float) -> dict[str, list[MapPair]]:
@@ -136,7 +143,7 @@ def _read_lines(path: Path) -> list[str]:
     """The words of a list, a name a line; there is one at least."""
     if not path.is_file():
         raise ValueError(f"Pascal VOC's form of folder must have {path}, but it is not there")
-    names = path.read_text().split()
+    names = read_file_text(path).split()
     if not names:
         raise ValueError(f"{path} must have the names of images, but it is empty")
     return names
@@ -145,7 +152,7 @@ def _read_lines(path: Path) -> list[str]:
 def _read_class_names(path: Path) -> list[str] | None:
     """The names in classes.txt, if it is there."""
     names = path / "classes.txt"
-    return [line.strip() for line in names.read_text().splitlines() if line.strip()] if names.is_file() else None
+    return [line.strip() for line in read_file_text(names).splitlines() if line.strip()] if names.is_file() else None
 
 
 class MapViews(Dataset[ImageBatch | str]):

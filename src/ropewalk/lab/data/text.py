@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ropewalk.arguments import one_of, positive
 from ropewalk.lab.data.sampling import epoch_order
+from ropewalk.lab.file_gate import check_memory_budget, check_regular_file
 from ropewalk.lab.hash_random import derive_seed, draw_uniform
 
 # Random stream of the offset of the first window of an epoch.
@@ -106,6 +107,7 @@ def _read_text_file(path: Path) -> dict[str, Tensor]:
 
 
 def _read_bytes(path: Path) -> Tensor:
+    check_memory_budget(check_regular_file(path).st_size, f"the text {path}")
     return torch.from_numpy(np.fromfile(path, np.uint8))
 
 

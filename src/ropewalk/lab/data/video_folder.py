@@ -23,8 +23,11 @@ from torchvision.datasets.folder import IMG_EXTENSIONS  # type: ignore[import-un
 
 from ropewalk.lab.data.base import CropRange
 from ropewalk.lab.data.image_folder import DEFAULT_IMAGE_SIZE, CropDraws, FolderData, ImageCrops
+from ropewalk.lab.file_gate import check_regular_file
 from ropewalk.lab.hash_random import draw_uniform
 
+VIDEO_FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,h264,hevc"
+"""Formats of FFmpeg that are read."""
 MISSING_PYAV = "videos are read by PyAV: pip install 'ropewalk[video]'"
 
 
@@ -64,11 +67,20 @@ def read_clip(path: str, choose: Callable[[int], Sequence[int]]) -> Tensor:
     return torch.from_numpy(np.stack([found[place] for place in wanted])).movedim(-1, 1)
 
 
+def _open_video(av: Any, path: str) -> Any:
+    """Open a video in a known format; playlists, which name other files and addresses, are none."""
+    check_regular_file(path)
+    try:
+        return av.open(path, options={"format_whitelist": VIDEO_FORMATS, "protocol_whitelist": "file"})
+    except av.error.ArgumentError as error:
+        raise ValueError(f"it must be a video in one of the formats {VIDEO_FORMATS}") from error
+
+
 def _decode_frames(av: Any, path: str, wanted: Sequence[int]) -> tuple[dict[int, np.ndarray], int]:
     """Frames by their numbers, and how many came up to the last of them."""
     found: dict[int, np.ndarray] = {}
     came = 0
-    with av.open(path) as file:
+    with _open_video(av, path) as file:
         for came, frame in enumerate(file.decode(file.streams.video[0]), 1):
             if came - 1 in wanted:
                 found[came - 1] = frame.to_ndarray(format="rgb24")
@@ -83,7 +95,7 @@ def _count_frames(av: Any, path: str) -> int:
     What files say of their number counts those too, and in .avi gaps. Those that have an index have a packet for each of
     its entries, or are torn.
     """
-    with av.open(path) as file:
+    with _open_video(av, path) as file:
         if not file.streams.video:
             raise ValueError("it has no pictures")
         stream = file.streams.video[0]

@@ -19,7 +19,8 @@ from ropewalk.lab.report.theme import StyleMap, assign_styles
 from ropewalk.lab.result_rows import build_table_rows, sort_table_rows
 from ropewalk.lab.results_table import format_csv
 from ropewalk.lab.run_loading import load_run
-from ropewalk.lab.run_store import RunFolder, write_atomically
+from ropewalk.lab.run_store import RunFolder
+from ropewalk.lab.sealed_files import write_atomically
 
 
 def write_report(runs: Sequence[RunFolder | RunRecord], out: Path, *, question: str = "", baseline: str = "none") -> Path:

@@ -1,7 +1,6 @@
 """What the scores of a group show, in sentences that carry its numbers. What holds for every report is in the template."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ from ropewalk.lab.report.format import exceeds_interval, format_count, join_word
 from ropewalk.lab.report.groups import RunGroup
 from ropewalk.lab.result_rows import TableRow
 from ropewalk.lab.results_table import format_difference, format_score
-from ropewalk.lab.statistics import compute_cochran_limit, estimate_differences
+from ropewalk.lab.statistics import compute_cochran_limit, compute_variance_shares, estimate_differences
 
 
 class GroupConclusions(NamedTuple):
@@ -99,15 +98,15 @@ def _describe_unsteady(done: Sequence[TableRow]) -> list[str]:
     """
     counts = [len(row.done) for row in done]
     seeds = max(counts, key=lambda count: (count > 1, counts.count(count), count))
-    found = {row.label: _compute_variance(row) for row in done if len(row.done) == seeds > 1}
+    found = compute_variance_shares({row.label: _list_scores(row) for row in done if len(row.done) == seeds > 1})
     if len(found) < 2:
         return []
-    most, total = max(found, key=found.__getitem__), math.fsum(found.values())
+    most = max(found, key=found.__getitem__)
     limit = compute_cochran_limit(len(found), seeds)
-    if not found[most] > limit * total:
+    if not found[most] > limit:
         return []
     return [
-        f"{most} has {100 * found[most] / total:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
+        f"{most} has {100 * found[most]:.0f} % of the summed variance of the {len(found)} encodings with {seeds} "
         f"seeds (significant above {100 * limit:.0f} % by Cochran's C test, p < 0.01): its interval is too narrow, and "
         "those of the others are too wide."
     ]
@@ -126,8 +125,8 @@ def _describe_ratio_noise(rows: Sequence[TableRow]) -> list[str]:
     ]
 
 
-def _compute_variance(row: TableRow) -> float:
-    return statistics.variance(found.score for found in row.runs.values() if found.score is not None)
+def _list_scores(row: TableRow) -> list[float]:
+    return [found.score for found in row.runs.values() if found.score is not None]
 
 
 def _describe_unfinished(rows: Sequence[TableRow]) -> list[str]:

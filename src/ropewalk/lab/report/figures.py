@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
+from ropewalk.lab.file_gate import read_file_bytes
 from ropewalk.lab.probes import PROBES
 from ropewalk.lab.record import RunRecord
 from ropewalk.lab.report.format import format_record_error
@@ -199,8 +200,8 @@ def make_predictions_figure(of: FigureSources) -> ReportFigure | str:
         pictures = {seed: path for seed, record in seeds.items() if (path := _find_picture(record)) is not None}
         for seed, path in list(pictures.items())[:1]:
             try:
-                panels.append(_embed_image(f"found-{i}{of.suffix}", label, path.read_bytes()))
-            except (OSError, ValueError, SyntaxError) as error:
+                panels.append(_embed_image(f"found-{i}{of.suffix}", label, read_file_bytes(path)))
+            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
                 unreadable.append(f"{label}: its {path.name} cannot be read ({format_record_error(seeds[seed], error)}).")
     if not panels:
         return " ".join(["No finished run has a picture of its predictions.", *unreadable])

@@ -7,8 +7,8 @@ computes P = softmax(scale · q kᵀ) again:
     dv = Pᵀ dy,    dP = dy vᵀ,    dS = P (dP - Σ_j P dP),    dq = scale · dS k,    dk = scale · dSᵀ q.
 
 Rows and columns of P that only fill a tile are zero: an infinite key would leave NaN in the scores of queries that are not
-there, and from there in dk and dv. Sums are in float32; inputs of 16 bits meet P and dS rounded to 16 bits, as in flash
-attention.
+there, and from there in dk and dv. Sums are in float32; inputs of 16 bits meet P and dS rounded to 16 bits. P is
+normalized before it is rounded, where flash attention rounds exponentials and normalizes after the product with v.
 """
 
 import torch
