@@ -31,7 +31,14 @@ from ropewalk.lab.record_lines import load_records
 from ropewalk.lab.report import write_report
 from ropewalk.lab.result_rows import build_table_rows
 from ropewalk.lab.results_table import TableColumn, format_markdown_table
-from ropewalk.lab.statistics import MeanEstimate, SeedResults, estimate_contrast, estimate_differences, estimate_means
+from ropewalk.lab.statistics import (
+    MeanEstimate,
+    PairedEstimate,
+    SeedResults,
+    estimate_contrast,
+    estimate_differences,
+    estimate_means,
+)
 from ropewalk.lab.studies import ALL_STUDIES
 from ropewalk.lab.studies.claims import (
     ClaimSide,
@@ -41,6 +48,12 @@ from ropewalk.lab.studies.claims import (
     get_test_accuracy,
     judge_claims,
 )
+from ropewalk.lab.studies.contrasts import (
+    EQUIVALENCE_LEVEL,
+    ContrastVerdict,
+    PairedContrast,
+    judge_contrasts,
+)
 from ropewalk.lab.studies.equivariance import make_offset_loss, make_size_accuracy, measure_frequency_drop
 from ropewalk.lab.studies.run import select_part_runs
 from ropewalk.lab.studies.study import Study
@@ -48,6 +61,10 @@ from ropewalk.lab.task_types import TOP1_ACCURACY
 
 RESULTS = Path(__file__).parent.parent / "results"
 NOT_RUN = "*Not run yet.*"
+CONTRAST_HEADS = [
+    *("contrast", "question", "seeds", "difference, 95 %", "90 %", "other images", "p", "p, Holm", "p, sign flips"),
+    *("test loss, nats", "verdict"),
+]
 CLAIM_HEADS = ["claim", "source", "comparison", "difference", "verdict"]
 
 Records = Sequence[RunRecord]
@@ -76,6 +93,7 @@ def make_study_namespace(name: str, target: Path) -> dict[str, Any]:
         "runs": partial(select_runs, records),
         "progress": lambda *names, **options: list_progress([ALL_STUDIES[n] for n in names or [name]], records, **options),
         "claims": lambda of=name, **options: list_claims(ALL_STUDIES[of].claims, records, **options),
+        "contrasts": lambda *asked, **options: list_contrasts(asked, records, **options),
         "report": partial(write_page_report, study, records, target),
         "figure": figure,
     }
@@ -365,6 +383,31 @@ def _format_verdict(claim: StudyClaim, found: MeanEstimate | None, word: str) ->
     verdict = "not run" if found is None else word
     text = f"{format_sides(claim)}: {claim.quantity}"
     return [claim.text, claim.source, text, format_estimate(found, sign="+"), f"**{verdict}**"]
+
+
+def list_contrasts(contrasts: Sequence[PairedContrast], records: Records, *, digits: int = 2) -> str:
+    """Each contrast with its intervals over seeds, p values, an interval for other images, the loss, and its verdict."""
+    rows = [_format_contrast(each, digits) for each in judge_contrasts(contrasts, records)]
+    return format_table(CONTRAST_HEADS, rows)
+
+
+def _format_contrast(verdict: ContrastVerdict, digits: int) -> list[str]:
+    contrast, found = verdict.contrast, verdict.found
+    head = [f"**{contrast.name}**", f"{contrast.text} {contrast.quantity[:1].upper()}{contrast.quantity[1:]}"]
+    if found is None:
+        return [*head, *[""] * (len(CONTRAST_HEADS) - 3), "**not run**"]
+    widths = found.half_width(), found.half_width(EQUIVALENCE_LEVEL), verdict.image_half
+    halves = ["" if half is None else f"± {half:.{digits}f}" for half in widths]
+    p_values = ["" if p is None else f"{p:.3f}" for p in (found.p_value, verdict.holm_p, verdict.flip_p)]
+    loss = "" if verdict.loss is None else format_paired(verdict.loss, digits=4)
+    mean = f"{round(found.mean, digits) + 0.0:+.{digits}f}"
+    numbers = [str(found.seeds), f"{mean} {halves[0]}".strip(), *halves[1:], *p_values, loss]
+    return [*head, *numbers, f"**{verdict.word}**"]
+
+
+def format_paired(found: PairedEstimate, *, digits: int = 2) -> str:
+    """A mean over seeds with half of its 95 % interval."""
+    return format_estimate(MeanEstimate(found.mean, found.half_width(), found.seeds), sign="+", digits=digits)
 
 
 def format_sides(claim: StudyClaim) -> str:

@@ -10,7 +10,8 @@ import study_tables
 from ropewalk.lab.model_building import build_model
 from ropewalk.lab.statistics import estimate_differences
 from ropewalk.lab.studies import ALL_STUDIES
-from ropewalk.lab.studies.claims import get_test_accuracy
+from ropewalk.lab.studies.claims import ClaimSide, get_test_accuracy
+from ropewalk.lab.studies.contrasts import PairedContrast
 from study_tables import (
     RESULTS,
     above,
@@ -403,6 +404,48 @@ def test_volumes(monkeypatch):
     (once,) = tables["Once each"]
     assert once["axial"] == {"encoding": "axial", "trained at 30³": "90.0", "others at 15³": ""}
     assert once["alibi"]["others at 15³"] == "70.0"
+
+
+def test_contrasts_have_a_row_each():
+    contrast = PairedContrast("E1", "One less other.", {ClaimSide("a"): 1.0, ClaimSide("b"): -1.0}, 0.5, family=True)
+    missing = PairedContrast("E2", "Another.", {ClaimSide("x"): 1.0, ClaimSide("b"): -1.0}, family=True)
+    records = [make_record("main", "b", seed, test_accuracy=0.6 + 0.01 * seed, test_loss=1.0) for seed in range(3)]
+    for seed, gap in enumerate((0.001, 0.002, 0.003)):
+        records.append(make_record("main", "a", seed, test_accuracy=0.6 + 0.01 * seed + gap, test_loss=0.9))
+    rows = cells(study_tables.list_contrasts([contrast, missing], records))
+    # t with 2 degrees of freedom is 4.303 and 2.920; the standard error is 0.1 / √3.
+    assert rows["**E1**"] == {
+        "contrast": "**E1**",
+        "question": "One less other. Test accuracy, points",
+        "seeds": "3",
+        "difference, 95 %": "+0.20 ± 0.25",
+        "90 %": "± 0.17",
+        "other images": "",
+        "p": "0.074",
+        "p, Holm": "0.148",
+        "p, sign flips": "0.250",
+        "test loss, nats": "-0.1000 ± 0.0000",
+        "verdict": "**equivalent**",
+    }
+    assert (rows["**E2**"]["verdict"], rows["**E2**"]["p"]) == ("**not run**", "")
+
+
+def test_the_page_of_degree_has_its_contrasts(monkeypatch):
+    study = ALL_STUDIES["degree"]
+    probes = {"offset": [{"rho": rho, "accuracy": 0.6} for rho in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)]}
+    records = [
+        make_record(part, name, seed, probes=probes, test_accuracy=0.6 + 0.01 * (seed % 3), test_loss=1.0)
+        for part, each in study.parts.items()
+        for name in each.encodings
+        for seed in each.seeds
+    ]
+    tables, _ = render_study("degree", records, monkeypatch)
+    verdicts = tables["Results"][0]
+    assert [row["verdict"] for row in verdicts.values()].count("**not run**") == 0
+    assert [name.strip("*") for name in verdicts][:3] == ["E1", "E2", "E3"]
+    assert {row["seeds"] for row in verdicts.values()} == {"10"}
+    nothing, _ = render_study("degree", [], monkeypatch)
+    assert {row["verdict"] for row in nothing["Results"][0].values()} == {"**not run**"}
 
 
 @pytest.mark.parametrize("name", ["equivariance", "pedestrians", "volumes"])

@@ -11,11 +11,15 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import ropewalk as rw
 from ropewalk.code import Offset, unseal
+from ropewalk.encodings import REGISTRY
 from ropewalk.models import ViT
 from ropewalk.models.vit import PRESETS, Block, patches
 
 SMALL = {"width": 24, "depth": 2, "heads": 2, "size": (12, 20), "patch": 4, "classes": 7}
-NAMES = {axes: [name for name in rw.names() if name != "mrope" or axes == 3] for axes in (2, 3)}
+NAMES = {
+    axes: [name for name, kind in REGISTRY.items() if kind.allowed_axes is None or axes in kind.allowed_axes]
+    for axes in (2, 3)
+}
 for several in NAMES.values():
     several[:] = [name for name in several if name not in ("rope", "t5-bias", "transformer-xl", "xpos")]  # of one axis
 

@@ -51,8 +51,7 @@ def run_study(
     from ropewalk.lab.studies.run import format_missing_runs, format_part_table, run_study_part, select_part_runs
 
     if name is None:
-        given = {"--part": part, "--only": only, "--seed": seed, "--set": set, "--out": out}
-        given["--left"] = left
+        given = {"--part": part, "--only": only, "--seed": seed, "--set": set, "--out": out, "--left": left}
         if unused := [option for option, value in given.items() if value] + ["--together"] * (together != 1):
             raise CommandError(f"`ropewalk study` lists all studies; to run one, give its name before {', '.join(unused)}")
         return _list_studies()

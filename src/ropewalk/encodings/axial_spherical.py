@@ -20,25 +20,25 @@ class AxialSpherical(Encoding):
 
         R(p) = exp(p_0 A_0 + p_1 A_1),    A_1 = ω (e1 ∧ e2),    A_0 = ω ((cos ε e3 + sin ε e2) ∧ e4)
 
-    a ∧ b turns a towards b. At ε = 0 the axes have planes of their own, and it is axial RoPE in another order of channels.
+    a ∧ b rotates a towards b. At ε = 0 the axes have planes of their own, and it is axial RoPE in another order of channels.
     At ε = 90° both planes contain e2, and it is `spherical-symmetric` on (e1, e2, e4). In between nothing else changes:
     along each axis alone the frequencies are the same for every ε, while [A_0, A_1] has norm √2 ω² sin ε. With c = cos ε,
     s = sin ε, a = ω p_1 and b = ω p_0, it multiplies quaternions, R(p) x = l x r:
 
         l = exp(½ (a + bc) i - ½ bs j)        r = exp(½ (a - bc) i + ½ bs j)
 
-    If query and key both move, the change of their score has the root mean square √(2 - 2 Re l' Re r') of the score's
-    own, where l' = l(y + m)* l(x + m) l(x)* l(y) for places x and y and a move m, and r' alike in reverse order. To
-    lowest order this is ω² sin ε |m × (y - x)| / √8.
+    If query and key at x and y both shift by m, the change of their score has the root mean square √(2 - 2 Re l' Re r')
+    of the score's own, where l' = l(y + m)* l(x + m) l(x)* l(y), and r' likewise. To lowest order this is
+    ω² sin ε |m × (y - x)| / √8.
 
     Beware: nobody has published results with it; it is made to ask what equivariance is worth. At 90° a quarter of the
-    channels is idle, and along diagonals a block turns by √2 in one plane where axial RoPE turns two planes by 1 each.
+    channels is idle, and along diagonals a block rotates by √2 in one plane where axial RoPE rotates two planes by 1 each.
 
     angle        ε in degrees, from 0 to 90.
     base         Frequencies are ω_j = base^(-j/F) for F blocks, as those of axial RoPE.
     frequencies  How many different frequencies there are; F by default. Fewer are spread evenly, in the logarithm, over the
                  same range, and each serves a run of blocks. A single one is the geometric mean of the range.
-    rotary_dim   Turn only this many leading channels, in F = rotary_dim // 4 blocks; all by default.
+    rotary_dim   Rotate only this many leading channels, in F = rotary_dim // 4 blocks; all by default.
     scale        Stretches all frequencies.
     ordered      The product exp(p_1 A_1) exp(p_0 A_0), relative along the last axis; at 90° it is spherical RoPE.
     """
@@ -93,16 +93,13 @@ class AxialSpherical(Encoding):
         return Turn(layers=self.layers, head_dim=self.head_dim, q_matrix=self._rotations(q), k_matrix=k_matrix)
 
     def _rotations(self, p: Tensor) -> Tensor:
-        """The matrices ([L] [B] h N G 4 4) of the blocks at p ([B] N 2).
+        """The matrices ([L] [B] h N G 4 4) of the blocks at p ([B] N 2), which all layers share.
 
         In float64 where the device has it: planes that do not mix share two quaternions, and a large angle of one would
         round a small one of the other.
         """
-        frequency = self.per_layer(self.frequency).unsqueeze(-2)  # ([L] h 1 G)
-        if self.layers is not None and p.ndim == 3:
-            frequency = frequency.unsqueeze(1)
         wide = p.double() if has_float64(p.device.type) else p
-        b, a = (wide[..., None, :, None, axis] * frequency for axis in range(2))  # ([L] [B] h N G)
+        b, a = (wide[..., None, :, None, axis] * self.frequency.unsqueeze(-2) for axis in range(2))  # ([B] h N G)
         cos, sin = self._tilt
         if self.ordered:
             last = _exponentiate(a, torch.zeros_like(a))
@@ -110,7 +107,7 @@ class AxialSpherical(Encoding):
             right = _multiply(_exponentiate(-cos * b, sin * b), last)
         else:
             left, right = _exponentiate(a + cos * b, -sin * b), _exponentiate(a - cos * b, sin * b)
-        return _from_quaternions(left, right).to(p.dtype)
+        return self.per_layer(_from_quaternions(left, right).to(p.dtype))
 
     def generators(self) -> Tensor:
         """Skew-symmetric A ([L] h A D D), one an axis; traits say whether they act in order or as one exponential."""

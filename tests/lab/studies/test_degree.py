@@ -22,6 +22,7 @@ from ropewalk.lab.studies.degree import (
     DEGREE_BASES,
     DEGREE_CONTRASTS,
     DEGREE_SEEDS,
+    OFFSET_CONTRAST,
     PRIMARY_CONTRAST,
     compute_equivariance_error,
     make_slope_contrast,
@@ -158,6 +159,31 @@ def test_the_primary_difference_is_the_mean_of_both_bases():
     assert found["E1c"].found is None
     one_base = [each for each in points(levels) if not each.name.endswith("-3")]
     assert judge_contrasts([PRIMARY_CONTRAST], one_base)[0].found is None, "a mean over both bases needs both"
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("E1", "angle-90-base-3", "angle-0-base-3"),
+        ("E2", "one-at-0.73", "angle-0-base-100"),
+        ("E3", "golden", "angle-0-base-100"),
+        ("base × ε", "angle-90-base-100", "angle-90-base-3"),
+        ("30°", "angle-30-base-100", "angle-0-base-100"),
+        ("E1c", "three-quarters", "angle-0-base-3"),
+        ("90°, idle channels", "angle-90-base-3", "three-quarters"),
+        ("ordered", "ordered-90", "angle-90-base-100"),
+        ("rotation", "angle-0-base-100", "learned-ape"),
+        ("E3, learned", "mixed", "learned-axial"),
+    ],
+)
+def test_what_is_named_first_counts_as_plus(name, one, other):
+    (contrast,) = (each for each in DEGREE_CONTRASTS if each.name == name)
+    weights = {side.name: weight for side, weight in contrast.weights.items()}
+    assert weights[one] > 0 > weights[other]
+
+
+def test_offsets_are_subtracted():
+    assert {side.part for side, weight in OFFSET_CONTRAST.weights.items() if weight < 0} == {"e4"}
 
 
 def test_each_contrast_finds_its_own_runs():
