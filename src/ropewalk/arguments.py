@@ -16,7 +16,7 @@ from ropewalk.validation import check_choice
 
 Value = TypeVar("Value")
 
-LARGEST_FLOAT: Any = sys.float_info.max
+LARGEST_FLOAT = sys.float_info.max
 LARGEST_SIZE = 2**24
 """The most that a model may have of anything: more is a mistake, and would fill the memory."""
 
@@ -85,7 +85,7 @@ def positives(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
     """`value` as a float if it is a finite number in a range; True is none."""
-    fits = not isinstance(value, bool) and isinstance(value, Real) and abs(value) <= LARGEST_FLOAT
+    fits = _is_real(value) and abs(value) <= LARGEST_FLOAT
     if not fits or not least <= value <= most:
         low = "" if least == -math.inf else f" of at least {least:g}"
         high = "" if most == math.inf else f"{' and' if low else ' of'} at most {most:g}"
@@ -102,14 +102,14 @@ def numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
 
 def positive_number(name: str, value: Any) -> float:
     """`value` as a float if it is finite and above zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= LARGEST_FLOAT:
+    if not _is_real(value) or not 0 < value <= LARGEST_FLOAT:
         raise ValueError(f"{name} must be a number above zero, got {describe(value)}")
     return float(value)
 
 
 def not_negative(name: str, value: Any) -> float:
     """`value` as a float if it is finite and not below zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= LARGEST_FLOAT:
+    if not _is_real(value) or not 0 <= value <= LARGEST_FLOAT:
         raise ValueError(f"{name} must be a number not below zero, got {describe(value)}")
     return float(value)
 
@@ -133,6 +133,10 @@ def float_dtype(name: str, value: torch.dtype) -> torch.dtype:
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
         raise ValueError(f"{name} must be a floating dtype, such as torch.float32, got {describe(value)}")
     return value
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def describe(value: Any) -> str:

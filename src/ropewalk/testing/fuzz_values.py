@@ -125,7 +125,8 @@ def is_integer(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether it is a finite real number."""
-    return not isinstance(value, bool) and isinstance(value, Real) and abs(value) < math.inf
+    real: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    return abs(real) < math.inf
 
 
 INTEGER = Wanted(lambda g: g.choice((1, 2, 3, 5)), is_integer, "an integer")
