@@ -125,7 +125,7 @@ def is_integer(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether it is a finite real number."""
-    real: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    real: Any = value if not isinstance(value, bool) and isinstance(value, Real) else math.nan
     return abs(real) < math.inf
 
 

@@ -406,7 +406,7 @@ def test_the_run_to_begin_with_is_found_by_its_settings(tmp_path, going_on, monk
 
 
 UNFINISHED = {("equivariance", "perturbed"), ("equivariance", "half"), ("equivariance", "fifth")}
-UNFINISHED |= {("degree", part) for part in ALL_STUDIES["degree"].parts}
+UNFINISHED |= {("degree", part) for part in ALL_STUDIES["degree"].parts if part != "e1"}
 FOLDERS = {"equivariance-imagenette": "equivariance"}
 
 
@@ -420,9 +420,10 @@ def test_recorded_results_count_as_made(study):
         assert bool(own) == ((study.name, part) not in UNFINISHED)
         path = folder / f"{part}.jsonl"
         request = PartRequest(study, part, study.parts[part].encodings, (), {}, study.config(part), path)
-        missing = {(name, seed) for seed in range(6) for name in request.list_missing(seed)}
+        seeds = {*range(6), *study.parts[part].seeds}
+        missing = {(name, seed) for seed in seeds for name in request.list_missing(seed)}
         assert len(own) == len({(record.name, record.config.seed) for record in own})
-        assert missing == {(name, seed) for name in request.names for seed in range(6)} - {
+        assert missing == {(name, seed) for name in request.names for seed in seeds} - {
             (record.name, record.config.seed) for record in own
         }
         for record in own:
