@@ -31,6 +31,7 @@ from ropewalk.lab.file_gate import (
     check_regular_file,
     find_memory_budget,
     measure_json_depth,
+    open_lock_file,
     open_regular_file,
     parse_json,
     read_file_bytes,
@@ -359,3 +360,23 @@ def test_a_lock_beside_records_that_is_a_pipe_is_refused(tmp_path):
     make_pipe(tmp_path / ".lock")
     with pytest.raises(OSError, match=r"\.lock must be a regular file, got a named pipe"):
         write_records(tmp_path / "some.jsonl", [])
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_is_kept(tmp_path):
+    (tmp_path / "precious").write_text("words")
+    (tmp_path / ".lock").symlink_to("precious")
+    with pytest.raises(OSError, match=r"\.lock must be a regular file, got a symbolic link"):
+        write_records(tmp_path / "some.jsonl", [])
+    assert (tmp_path / "precious").read_text() == "words"
+
+
+def test_a_lock_is_not_truncated_or_waited_for(tmp_path):
+    (tmp_path / "lock").write_text("words")
+    open_lock_file(tmp_path / "lock").close()
+    assert (tmp_path / "lock").read_text() == "words"
+    with pytest.raises(IsADirectoryError):
+        open_lock_file(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        with pytest.raises(OSError, match="got a socket"):
+            open_lock_file(tmp_path / "s")

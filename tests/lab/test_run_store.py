@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from ropewalk.lab import checkpoint_file, run_store, sealed_files
+from ropewalk.lab.compare.plan import record_failure
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.run_loading import load_run
@@ -371,6 +372,23 @@ def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old"
 
 
+def test_links_at_names_that_are_written_are_not_followed(run, monkeypatch):
+    precious = run.path / "precious"
+    precious.write_text("words")
+    for name in (f"some.txt.{os.getpid()}.part", "some.txt.00.part", "metrics.jsonl", "failed.txt", "trace.txt"):
+        (run.path / name).symlink_to(precious)
+    write_atomically(run.path / "some.txt", lambda part: part.write_text("new"))
+    with monkeypatch.context() as patched, pytest.raises(FileExistsError):
+        patched.setattr(sealed_files.secrets, "token_hex", lambda count: "00")
+        write_atomically(run.path / "some.txt", lambda part: part.write_text("new"))
+    assert (run.path / "some.txt.00.part").is_symlink()
+    with pytest.raises(OSError, match=r"metrics\.jsonl must be a regular file, got a symbolic link"):
+        run.log(step=1)
+    assert record_failure(run.path, ValueError("it failed")) == "ValueError: it failed"
+    assert (run.path / "failed.txt").read_text() == "ValueError: it failed\n"
+    assert precious.read_text() == "words"
+
+
 @pytest.mark.parametrize(
     ("content", "words"), [("{", "cannot be read"), ("[1]", "must hold an object, got list"), (b"\xff", "cannot be read")]
 )
@@ -422,7 +440,8 @@ def test_a_file_is_on_disk_before_it_is_in_place_and_its_folder_after(tmp_path, 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", put)
     write_atomically(tmp_path / "some.txt", lambda part: part.write_text("new"))
-    part = str(tmp_path / f"some.txt.{os.getpid()}.part")
+    part = done[0][1]
+    assert re.fullmatch(r"some\.txt\.[0-9a-f]{16}\.part", Path(part).name)
     assert done == [("sync", part), ("replace", part), ("sync", str(tmp_path))]
 
 
@@ -553,9 +572,8 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):
     other.release()
 
 
-def test_two_processes_may_write_one_file(tmp_path, monkeypatch):
-    path, pids = tmp_path / "it.json", iter((1, 2))
-    monkeypatch.setattr(run_store.os, "getpid", lambda: next(pids))
+def test_two_processes_may_write_one_file(tmp_path):
+    path = tmp_path / "it.json"
 
     def slow(part):
         write_json(path, {"from": "another"})

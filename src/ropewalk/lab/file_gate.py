@@ -78,11 +78,28 @@ def open_regular_file(path: Path | str) -> BufferedReader:
     return BufferedReader(FileIO(descriptor))
 
 
+def open_own_file(path: Path, flags: int) -> int:
+    """Open a regular file that ropewalk writes. A link is refused: it would lead the writer to another file."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotRegularFileError(path, "a symbolic link") from error
+        if error.errno == errno.ENXIO:  # a socket, or a named pipe that nobody reads
+            check_regular_file(path)
+        raise
+    try:
+        _check_kind(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def open_lock_file(path: Path) -> IO[str]:
-    """Open the file of a lock, which is made if there is none."""
-    if path.exists():
-        check_regular_file(path)
-    return path.open("w")
+    """Open the file of a lock, which is created if there is none and keeps its contents."""
+    return open(open_own_file(path, os.O_RDWR | os.O_CREAT), "r+")
 
 
 def read_file_bytes(path: Path | str) -> bytes:

@@ -11,13 +11,14 @@ process that is killed, a full disk or a loss of power leave the old file or the
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.file_gate import parse_json, read_file_bytes
+from ropewalk.lab.file_gate import open_own_file, parse_json, read_file_bytes
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
@@ -35,9 +36,10 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 def write_atomically(path: Path, make: Callable[[Path], object]) -> None:
     """Replace a file by one that `make` writes beside it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
+    # Others may write the same file, and nobody can plant a link at a name that cannot be guessed.
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    os.close(open_own_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     try:
-        part.write_bytes(b"")
         mode = stat.S_IMODE(part.stat().st_mode)
         make(part)
         if stat.S_IMODE(part.stat().st_mode) != mode:  # safetensors makes files that others cannot read
