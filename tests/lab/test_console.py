@@ -25,6 +25,8 @@ ESCAPED = r"a\x1b[31mb\x07c\x9b2Jd\re\u202ef\x7fg\udc80"
 def test_control_characters_are_escaped_and_others_stay():
     assert escape_control_characters(HOSTILE) == ESCAPED
     assert escape_control_characters(ESCAPED) == ESCAPED
+    assert escape_control_characters("a\u200bb\u061cc\ufeffd\xade\U000e0041") == r"a\u200bb\u061cc\ufeffd\xade\U000e0041"
+    assert escape_control_characters("a\u2028b\u2029") == r"a\u2028b\u2029"
     for words in ("plain\n\ttext", "± ✓ é 漢字 \\x1b", ""):
         assert escape_control_characters(words) == words
 

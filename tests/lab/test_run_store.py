@@ -1,11 +1,14 @@
 """A run on disk: what is written is read back, and what is damaged or foreign is reported."""
 
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from ropewalk.lab import checkpoint_file, run_store, sealed_files
+from ropewalk.lab.compare.plan import record_failure
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import DamagedFileError
 from ropewalk.lab.run_loading import load_run
@@ -357,6 +361,93 @@ def test_results(run):
         run.result()
 
 
+def save_two(run):
+    for step in (1, 2):
+        run.save_checkpoint(TENSORS, step=step, epoch=1)
+    return run.path / "checkpoint.safetensors", run.path / "checkpoint.previous.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (None, "must have facts in its metadata, got none"),
+        ("{", "must have facts in JSON"),
+        ("[" * 200, "nested at most 100 deep"),
+        ("[1]", "must have an object of facts, got list"),
+        ("{}", "must have an integer step in its facts, got None"),
+        ('{"step": true}', "must have an integer step in its facts, got True"),
+        ('{"step": "7"}', "must have an integer step in its facts, got '7'"),
+    ],
+)
+def test_a_checkpoint_without_facts_is_damaged_and_the_previous_is_read(run, facts, words):
+    newest, _ = save_two(run)
+    tensors, said = {"a": torch.ones(2)}, {} if facts is None else {"facts": facts}
+    said |= {"format": "ropewalk run 2", "run": run.name, "sum": checkpoint_file.compute_checksum(tensors, facts or "")}
+    newest.unlink()  # the previous checkpoint may be a link to the same file
+    save_file(tensors, newest, metadata=said)
+    with pytest.raises(DamagedFileError, match=words):
+        run.load_checkpoint()
+    with pytest.warns(UserWarning, match="previous checkpoint, of step 1"):
+        assert run.load_latest_checkpoint().facts["step"] == 1
+
+
+def test_the_advice_to_begin_anew_names_all_checkpoints(run):
+    newest, previous = save_two(run)
+    newest.write_bytes(b"")
+    with pytest.raises(
+        DamagedFileError, match=r"; delete checkpoint\.safetensors and checkpoint\.previous\.safetensors to begin"
+    ):
+        run.load_checkpoint()
+    previous.unlink()
+    with pytest.raises(DamagedFileError, match=r"; delete checkpoint\.safetensors to begin anew$"):
+        run.load_checkpoint()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_newest_checkpoint_is_kept_once_the_new_one_is_on_disk(run, monkeypatch, links):
+    newest, previous = save_two(run)
+    before, done, (link, sync, put) = newest.read_bytes(), [], (os.link, sealed_files.flush_to_disk, os.replace)
+
+    def try_link(source, target):
+        done.append("link")
+        if not links:
+            raise OSError(1, "Operation not permitted")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", try_link)
+    monkeypatch.setattr(sealed_files, "flush_to_disk", lambda path: (done.append(f"sync {path.suffix}"), sync(path)))
+    monkeypatch.setattr(os, "replace", lambda part, path: (done.append(f"replace {path.name}"), put(part, path)))
+    run.save_checkpoint(TENSORS, step=3, epoch=1)
+    copy = [] if links else ["sync .part", f"replace {previous.name}", "sync "]
+    folder = f"sync {run.path.suffix}"
+    assert done == [
+        "sync .part",
+        "link",
+        *(folder if each == "sync " else each for each in copy),
+        f"replace {newest.name}",
+        folder,
+    ]
+    assert previous.read_bytes() == before
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
+def test_file_systems_that_cannot_flush_directories_are_written_to(tmp_path, monkeypatch, code):
+    fsync = os.fsync
+
+    def refuse(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="error") if code == errno.EIO else nullcontext():
+        write_atomically(tmp_path / "some.txt", lambda part: part.write_text("new"))
+    assert (tmp_path / "some.txt").read_text() == "new"
+    monkeypatch.setattr(os, "fsync", lambda file: refuse(os.open(tmp_path, os.O_RDONLY)))
+    with pytest.raises(OSError, match=re.escape(os.strerror(code))):  # of a file, it is an error
+        sealed_files.flush_to_disk(tmp_path / "some.txt")
+
+
 def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
     path = tmp_path / "some.txt"
     write_atomically(path, lambda part: part.write_text("old"))
@@ -369,6 +460,24 @@ def test_files_are_put_in_place_whole_or_not_at_all(tmp_path):
         write_atomically(path, half)
     assert [each.name for each in tmp_path.iterdir()] == ["some.txt"]
     assert path.read_text() == "old"
+
+
+def test_links_at_names_that_are_written_are_not_followed(run, monkeypatch):
+    precious = run.path / "precious"
+    precious.write_text("words")
+    for name in (f"some.txt.{os.getpid()}.part", "some.txt.00.part", "metrics.jsonl", "failed.txt", "trace.txt"):
+        (run.path / name).symlink_to(precious)
+    write_atomically(run.path / "some.txt", lambda part: part.write_text("new"))
+    monkeypatch.setattr(sealed_files.secrets, "token_hex", lambda count: "00")
+    with pytest.raises(FileExistsError):
+        write_atomically(run.path / "some.txt", lambda part: part.write_text("new"))
+    monkeypatch.undo()
+    assert (run.path / "some.txt.00.part").is_symlink()
+    with pytest.raises(OSError, match=r"metrics\.jsonl must be a regular file, got a symbolic link"):
+        run.log(step=1)
+    assert record_failure(run.path, ValueError("it failed")) == "ValueError: it failed"
+    assert (run.path / "failed.txt").read_text() == "ValueError: it failed\n"
+    assert precious.read_text() == "words"
 
 
 @pytest.mark.parametrize(
@@ -422,7 +531,8 @@ def test_a_file_is_on_disk_before_it_is_in_place_and_its_folder_after(tmp_path, 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", put)
     write_atomically(tmp_path / "some.txt", lambda part: part.write_text("new"))
-    part = str(tmp_path / f"some.txt.{os.getpid()}.part")
+    part = done[0][1]
+    assert re.fullmatch(r"some\.txt\.[0-9a-f]{16}\.part", Path(part).name)
     assert done == [("sync", part), ("replace", part), ("sync", str(tmp_path))]
 
 
@@ -553,9 +663,8 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_lock(tmp_path, monkeypatch):
     other.release()
 
 
-def test_two_processes_may_write_one_file(tmp_path, monkeypatch):
-    path, pids = tmp_path / "it.json", iter((1, 2))
-    monkeypatch.setattr(run_store.os, "getpid", lambda: next(pids))
+def test_two_processes_may_write_one_file(tmp_path):
+    path = tmp_path / "it.json"
 
     def slow(part):
         write_json(path, {"from": "another"})

@@ -24,7 +24,6 @@ from ropewalk.lab.file_gate import check_regular_file, parse_json
 from ropewalk.lab.sealed_files import READABLE_FORMATS, RUN_FORMAT, write_atomically
 
 CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE = "checkpoint.safetensors", "checkpoint.previous.safetensors"
-BEGIN_ANEW = "; delete it to begin anew"
 
 
 class Checkpoint(NamedTuple):
@@ -42,12 +41,11 @@ def write_checkpoint(
     words = json.dumps(facts)
     said = {"format": RUN_FORMAT, "run": run, "facts": words, "sum": compute_checksum(held, words)}
 
-    def make(part: Path) -> None:
-        save_file(held, part, metadata=said)
-        if keeps_newest:
-            _keep_newest(folder)
-
-    write_atomically(folder / CHECKPOINT_FILE, make)
+    write_atomically(
+        folder / CHECKPOINT_FILE,
+        lambda part: save_file(held, part, metadata=said),
+        before_replacing=(lambda: _keep_newest(folder)) if keeps_newest else None,
+    )
 
 
 def _keep_newest(folder: Path) -> None:
@@ -55,11 +53,11 @@ def _keep_newest(folder: Path) -> None:
     newest, previous = folder / CHECKPOINT_FILE, folder / PREVIOUS_CHECKPOINT_FILE
     if not newest.exists():
         return
-    previous.unlink(missing_ok=True)
     try:
+        previous.unlink(missing_ok=True)
         os.link(newest, previous)
     except OSError:  # a file system without hard links
-        shutil.copyfile(newest, previous)
+        write_atomically(previous, lambda part: shutil.copyfile(newest, part))
 
 
 def read_checkpoint(path: Path, run: str, *old_names: str) -> Checkpoint:
@@ -70,7 +68,7 @@ def read_checkpoint(path: Path, run: str, *old_names: str) -> Checkpoint:
             said = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
-        raise DamagedFileError(f"{path} cannot be read ({error}){BEGIN_ANEW}") from error
+        raise DamagedFileError(f"{path} cannot be read ({error}){_advise_deletion(path)}") from error
     names = (run, *old_names) if said.get("format") != RUN_FORMAT else (run,)
     if said.get("format") not in READABLE_FORMATS or said.get("run") not in names:
         found = (
@@ -78,10 +76,37 @@ def read_checkpoint(path: Path, run: str, *old_names: str) -> Checkpoint:
             if said.get("run")
             else "a file that ropewalk did not write"
         )
-        raise DamagedFileError(f"{path} must be a checkpoint of {run} in the format {RUN_FORMAT!r}, got {found}{BEGIN_ANEW}")
+        raise DamagedFileError(
+            f"{path} must be a checkpoint of {run} in the format {RUN_FORMAT!r}, got {found}{_advise_deletion(path)}"
+        )
     if said.get("sum") != compute_checksum(tensors, said.get("facts", "")):
-        raise DamagedFileError(f"{path} is damaged: its checksum differs{BEGIN_ANEW}")
-    return Checkpoint(tensors, parse_json(said["facts"]))
+        raise DamagedFileError(f"{path} is damaged: its checksum differs{_advise_deletion(path)}")
+    return Checkpoint(tensors, _parse_facts(path, said.get("facts")))
+
+
+def _parse_facts(path: Path, words: str | None) -> dict[str, Any]:
+    """The facts of a checkpoint, which have at least its step."""
+    if words is None:
+        raise DamagedFileError(f"{path} must have facts in its metadata, got none{_advise_deletion(path)}")
+    try:
+        facts = parse_json(words)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(
+            f"{path} must have facts in JSON, but they cannot be read ({error}){_advise_deletion(path)}"
+        ) from error
+    if not isinstance(facts, dict):
+        raise DamagedFileError(f"{path} must have an object of facts, got {type(facts).__name__}{_advise_deletion(path)}")
+    if type(facts.get("step")) is not int:  # not a bool
+        raise DamagedFileError(
+            f"{path} must have an integer step in its facts, got {facts.get('step')!r}{_advise_deletion(path)}"
+        )
+    return facts
+
+
+def _advise_deletion(path: Path) -> str:
+    """How to begin anew. Training would resume from the other checkpoint if only the damaged one was deleted."""
+    there = [name for name in (CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE) if (path.parent / name).exists()]
+    return f"; delete {' and '.join(there) or path.name} to begin anew"
 
 
 def read_latest_checkpoint(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoint | None, str | None]:
@@ -96,13 +121,13 @@ def read_latest_checkpoint(folder: Path, read: Callable[[Path], Checkpoint]) -> 
     except DamagedFileError as error:
         if not previous.exists():
             raise
-        problem = str(error).removesuffix(BEGIN_ANEW)
+        problem = str(error).removesuffix(_advise_deletion(newest))
     try:
         found = read(previous)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{problem}; {error}, and {newest.name} too") from error
-    step = found.facts.get("step")
-    return found, f"{problem}; training resumes from the previous checkpoint, of step {step}: delete both to begin anew"
+        raise DamagedFileError(f"{problem}; {error}") from error
+    step = found.facts["step"]
+    return found, f"{problem}; training resumes from the previous checkpoint, of step {step}{_advise_deletion(newest)}"
 
 
 def compute_checksum(tensors: Mapping[str, Tensor], words: str) -> str:

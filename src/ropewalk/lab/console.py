@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.lab.errors import CommandError
 
-CONTROL_CHARACTERS = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
-)
-"""C0 and C1 but newline and tab, characters that change the direction of text, and halves of surrogate pairs."""
+ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode categories: control, format (invisible, or changing the direction of text), surrogate, line and paragraph."""
+NOT_PLAIN = re.compile(r"[^\n\t -~]")
 FORMAT_WARNING = warnings.formatwarning
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def escape_control_characters(text: str) -> str:
 
     Names of files and labels may have them: they could hide text, or make a terminal do things.
     """
-    return CONTROL_CHARACTERS.sub(lambda found: repr(found[0])[1:-1], text)
+    return NOT_PLAIN.sub(_escape_character, text)
+
+
+def _escape_character(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1] if unicodedata.category(found[0]) in ESCAPED_CATEGORIES else found[0]
 
 
 def escape_warnings() -> None:

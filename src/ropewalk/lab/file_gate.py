@@ -1,8 +1,8 @@
-"""The gate through which files of users are opened: regular files only, within a budget of memory, and inside their folder.
+"""The gate through which files of users are opened: regular files, within a budget of memory, named in their folder.
 
     read_file_text(path)                        # not a named pipe, not a device, not more than fits into memory
-    parse_json(data)                            # not nested more than MAX_JSON_DEPTH deep
-    resolve_inside(folder, name)                # not out of the folder, neither by ".." nor through a link
+    parse_json(data)                            # not nested more than MAX_JSON_DEPTH deep, nor too large
+    resolve_inside(folder, name)                # no absolute path, and no ".."
     check_regular_file(path)                    # before a library opens the path by itself
 
 What is refused raises OSError with the file's name, or ValueError, before anything is read. Symbolic links are followed.
@@ -11,7 +11,6 @@ What is refused raises OSError with the file's name, or ValueError, before anyth
 import errno
 import json
 import os
-import re
 import stat
 from collections.abc import Callable
 from functools import cache
@@ -29,6 +28,8 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MAX_JSON_DEPTH = 100
 """Deepest nesting of lists and objects in a JSON document."""
 DEPTH_CHUNK = 2**20
+JSON_MEMORY_FACTOR = 30
+"""Bytes that a parsed JSON document may take for each of its own, as many small lists and objects do."""
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -78,11 +79,28 @@ def open_regular_file(path: Path | str) -> BufferedReader:
     return BufferedReader(FileIO(descriptor))
 
 
+def open_own_file(path: Path, flags: int) -> int:
+    """Open a regular file that ropewalk writes. A link is refused: it would lead the writer to another file."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotRegularFileError(path, "a symbolic link") from error
+        if error.errno == errno.ENXIO:  # a socket, or a named pipe that nobody reads
+            check_regular_file(path)
+        raise
+    try:
+        _check_kind(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def open_lock_file(path: Path) -> IO[str]:
-    """Open the file of a lock, which is made if there is none."""
-    if path.exists():
-        check_regular_file(path)
-    return path.open("w")
+    """Open the file of a lock, which is created if there is none and keeps its contents."""
+    return open(open_own_file(path, os.O_RDWR | os.O_CREAT), "r+")
 
 
 def read_file_bytes(path: Path | str) -> bytes:
@@ -134,50 +152,67 @@ def _format_bytes(count: int) -> str:
 
 
 def parse_json(data: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse a JSON document. Raises ValueError if it is none, or nested too deeply, which is found before it is parsed."""
-    depth = measure_json_depth(data.encode(errors="surrogatepass") if isinstance(data, str) else data)
-    if depth > MAX_JSON_DEPTH:
+    """Parse a JSON document. Raises ValueError if it is none, too large, or nested too deeply, before it is parsed."""
+    encoded = _encode_json(data)
+    check_memory_budget(JSON_MEMORY_FACTOR * len(encoded), f"a JSON document of {len(encoded):,} bytes")
+    if (depth := measure_json_depth(encoded)) > MAX_JSON_DEPTH:
         raise JsonDepthError(f"JSON must be nested at most {MAX_JSON_DEPTH} deep, got {depth:,}")
-    return json.loads(data, parse_constant=parse_constant)
+    try:
+        return json.loads(data, parse_constant=parse_constant)
+    except RecursionError as error:  # the caller is near the limit of recursion itself
+        raise JsonDepthError(f"JSON must be nested less deeply than Python can parse it here, got {depth:,}") from error
+
+
+def _encode_json(data: str | bytes) -> bytes:
+    """The document in UTF-8, in which no byte of another character is a quote or a bracket."""
+    if isinstance(data, str):
+        return data.encode(errors="surrogatepass")
+    encoding = json.detect_encoding(data)
+    return data if encoding.startswith("utf-8") else data.decode(encoding, "surrogatepass").encode(errors="surrogatepass")
 
 
 def measure_json_depth(data: bytes) -> int:
-    """How deeply lists and objects are nested. Brackets in strings count only if the document is small without them."""
-    depth = _count_open_brackets(data)
-    if depth <= MAX_JSON_DEPTH:
-        return depth
-    return _count_open_brackets(re.sub(rb'"(?:[^"\\]|\\.)*"?', b"", data, flags=re.DOTALL))
+    """How deeply lists and objects are nested in a JSON document in UTF-8; brackets in strings do not count.
 
-
-def _count_open_brackets(data: bytes) -> int:
-    """The most brackets that are open at once, closed ones subtracted; at least the depth if no string has brackets."""
-    depth = most = 0
+    It is exact up to the first character that is not JSON, where a parser stops. The memory that it takes does not depend
+    on the size of the document.
+    """
+    depth = most = inside = backslashes = 0
     for start in range(0, len(data), DEPTH_CHUNK):
-        held = np.frombuffer(data, np.uint8, min(DEPTH_CHUNK, len(data) - start), start) | 0x20  # [ and {, ] and } agree
-        levels = np.cumsum((held == ord("{")).astype(np.int32) - (held == ord("}")), dtype=np.int32)
+        held = np.frombuffer(data, np.uint8, min(DEPTH_CHUNK, len(data) - start), start)
+        quotes = held == ord('"')
+        escaped, backslashes = _find_escaped(held == ord("\\"), backslashes)
+        in_string = np.bitwise_xor.accumulate((quotes & ~escaped).astype(np.uint8)) ^ inside
+        folded = held | 0x20  # [ and {, ] and } agree
+        steps = ((folded == ord("{")).astype(np.int32) - (folded == ord("}"))) * (in_string == 0)
+        levels = np.cumsum(steps, dtype=np.int32)
         most = max(most, depth + int(levels.max()))
-        depth += int(levels[-1])
+        depth, inside = depth + int(levels[-1]), in_string[-1]
     return most
+
+
+def _find_escaped(backslash: np.ndarray, before: int) -> tuple[np.ndarray, int]:
+    """Which characters follow an odd number of backslashes, and how many backslashes end the text, modulo 2.
+
+    `before` is that number of the text before.
+    """
+    if not before and not backslash.any():
+        return np.zeros_like(backslash), 0
+    index = np.arange(len(backslash), dtype=np.int32)
+    last_other = np.maximum.accumulate(np.where(backslash, np.int32(-1 - before), index))
+    counts = index - last_other  # backslashes up to each character, itself included
+    return np.concatenate([[before], counts[:-1]]) % 2 == 1, int(counts[-1]) % 2
 
 
 # Folders
 
 
-def resolve_inside(folder: Path, name: str, *, root: Path | None = None) -> Path:
-    """The path of a name in a folder. Raises ValueError if it leaves `root`, which is the folder by default."""
+def resolve_inside(folder: Path, name: str) -> Path:
+    """The path of a name in a folder. Raises ValueError if the name leaves it; links in the folder are followed.
+
+    A link is made by the owner of the folder: caches of Hugging Face and git-annex link to files that lie elsewhere.
+    """
     parts = Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
         raise ValueError(f"names of files must be relative paths inside {folder}, without '..', got {name!r}")
-    path = folder
-    for part in parts:
-        path = path / part
-        if path.is_symlink():
-            return _check_link(folder / name, root or folder, folder)
-    return path
-
-
-def _check_link(path: Path, *roots: Path) -> Path:
-    real = Path(os.path.realpath(path))
-    if not any(real.is_relative_to(os.path.realpath(root)) for root in roots):
-        raise ValueError(f"{path} must lie in {roots[0]}, but is a link to {real}; move it there, without a link")
-    return path
+    return folder / name

@@ -62,7 +62,7 @@ from ropewalk.lab.errors import (
     RunBusyError,
     translate_value_errors,
 )
-from ropewalk.lab.file_gate import open_lock_file
+from ropewalk.lab.file_gate import open_lock_file, open_own_file
 from ropewalk.lab.metrics_log import LogDigest, find_log_problem, list_lines, parse_lines, read_step
 from ropewalk.lab.run_location import parse_location
 from ropewalk.lab.sealed_files import (
@@ -215,7 +215,7 @@ class RunFolder:
         """Append a line."""
         self._check_folder()
         written, line = self._digest_metrics(), f"{json.dumps(record)}\n".encode()
-        with (self.path / METRICS_FILE).open("ab") as file:
+        with open(open_own_file(self.path / METRICS_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(line)
         written.add(line)
 

@@ -8,21 +8,24 @@ A file is written beside its place and moved there. It is on disk before it is m
 process that is killed, a full disk or a loss of power leave the old file or the new one.
 """
 
+import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ropewalk.lab.errors import DamagedFileError
-from ropewalk.lab.file_gate import parse_json, read_file_bytes
+from ropewalk.lab.file_gate import open_own_file, parse_json, read_file_bytes
 
 RUN_FORMAT = "ropewalk run 2"
 READABLE_FORMATS = ("ropewalk run 1", RUN_FORMAT)
 FILE_KEY = "ropewalk"
 """The field of a JSON file that has its format, run and checksum."""
+UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 # Writing
@@ -33,16 +36,21 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     write_atomically(path, lambda part: part.write_text(json.dumps(document, indent=1) + "\n"))
 
 
-def write_atomically(path: Path, make: Callable[[Path], object]) -> None:
-    """Replace a file by one that `make` writes beside it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
+def write_atomically(
+    path: Path, make: Callable[[Path], object], *, before_replacing: Callable[[], object] | None = None
+) -> None:
+    """Replace a file by one that `make` writes beside it; `before_replacing` is called once the new file is on disk."""
+    # Others may write the same file, and nobody can plant a link at a name that cannot be guessed.
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    os.close(open_own_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     try:
-        part.write_bytes(b"")
         mode = stat.S_IMODE(part.stat().st_mode)
         make(part)
         if stat.S_IMODE(part.stat().st_mode) != mode:  # safetensors makes files that others cannot read
             part.chmod(mode)
         flush_to_disk(part)
+        if before_replacing is not None:
+            before_replacing()
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -63,6 +71,10 @@ def flush_to_disk(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
+    except OSError as error:
+        # Some network and FUSE file systems cannot flush a directory; the file itself must be on disk.
+        if error.errno not in UNSUPPORTED or not stat.S_ISDIR(os.fstat(file).st_mode):
+            raise
     finally:
         os.close(file)
 

@@ -26,7 +26,7 @@ from ropewalk.lab.errors import CommandError, DamagedFileError, translate_value_
 from ropewalk.lab.file_gate import open_regular_file, read_file_text, resolve_inside
 from ropewalk.lab.run_location import parse_location
 from ropewalk.lab.run_store import RunFolder
-from ropewalk.lab.sealed_files import read_json, write_json
+from ropewalk.lab.sealed_files import read_json, write_atomically, write_json
 from ropewalk.lab.task_types import TOP1_ACCURACY, RunMetric, find_recorded_metric, select_metric
 from ropewalk.validation import is_finite_number
 
@@ -73,8 +73,9 @@ def record_failure(path: Path, error: Exception) -> str:
     words = f"{type(error).__name__}: {collapse_whitespace(error)}"
     with contextlib.suppress(OSError):
         path.mkdir(parents=True, exist_ok=True)
-        (path / FAILURE_FILE).write_text(f"{words}\n")
-        (path / TRACEBACK_FILE).write_text("".join(traceback.format_exception(error)))
+        write_atomically(path / FAILURE_FILE, lambda part: part.write_text(f"{words}\n"))
+        trace = "".join(traceback.format_exception(error))
+        write_atomically(path / TRACEBACK_FILE, lambda part: part.write_text(trace))
     return words
 
 

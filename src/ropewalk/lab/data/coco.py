@@ -200,7 +200,7 @@ class CocoData(DetectionData):
         for image in held["images"]:
             there = [entry for entry in by_image[image["id"]] if _clip_box(entry["bbox"], image)]
             self.left_out += len(by_image[image["id"]]) - len(there)
-            self.images.append((resolve_inside(images, image["file_name"], root=folder), image, there))
+            self.images.append((resolve_inside(images, image["file_name"]), image, there))
 
     def scene(self, number: int) -> ImageScene:
         """Read an image with its objects."""

@@ -57,7 +57,8 @@ def warn_repeated_images(test: Tensor, train: Collection[bytes], path: Path) -> 
         warnings.warn(f"{path}: {told}: results count what was seen", stacklevel=2)
 
 
-NPZ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError)
+# RuntimeError: an encrypted archive, or (NotImplementedError) an unknown method of compression
+NPZ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 

@@ -105,8 +105,8 @@ def _find_voc(path: Path, validation: float) -> dict[str, list[MapPair]]:
 
 def _find_voc_pair(path: Path, name: str) -> MapPair:
     """The image and the map of a name in a list, which may not leave the folder."""
-    image = resolve_inside(path / "JPEGImages", f"{name}.jpg", root=path)
-    return MapPair(image, resolve_inside(path / "SegmentationClass", f"{name}.png", root=path))
+    image = resolve_inside(path / "JPEGImages", f"{name}.jpg")
+    return MapPair(image, resolve_inside(path / "SegmentationClass", f"{name}.png"))
 
 
 def _find_pennfudan(path: Path, validation: float) -> dict[str, list[MapPair]]:
