@@ -29,7 +29,7 @@ MAX_JSON_DEPTH = 100
 """Deepest nesting of lists and objects in a JSON document."""
 DEPTH_CHUNK = 2**20
 JSON_MEMORY = {b"{": 250, b"[": 90, b",": 40, b'"': 30}
-"""Bytes that a parsed JSON document takes for each object, list, entry and end of a string; its text is held twice besides."""
+"""Bytes that parsed JSON takes for each object, list, entry and end of a string; its text is held twice besides."""
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
