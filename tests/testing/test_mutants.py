@@ -50,8 +50,10 @@ class TakesAnyShape(rw.RoPE):
 
 @rejected_by(testing.check_errors, **SMALL)
 class IgnoresNaN(rw.RoPE):
-    def _coordinates(self, name, positions):
-        return super()._coordinates(name, torch.nan_to_num(positions) if positions.is_floating_point() else positions)
+    def _coordinates(self, name, positions, *where):
+        return super()._coordinates(
+            name, torch.nan_to_num(positions) if positions.is_floating_point() else positions, *where
+        )
 
 
 @rejected_by(testing.check_pure, **SMALL, **DYNAMIC)
@@ -157,9 +159,9 @@ class ReadsTheFirstKeys(rw.RoPE):
 
 @rejected_by(testing.check_integers, **SMALL)
 class CountsIntegerKeysFromOne(rw.RoPE):
-    def _coordinates(self, name, positions):
+    def _coordinates(self, name, positions, *where):
         late = name == "key_positions" and not positions.is_floating_point()
-        return super()._coordinates(name, positions + 1 if late else positions)
+        return super()._coordinates(name, positions + 1 if late else positions, *where)
 
 
 @rejected_by(testing.check_grid, **PLANE)
@@ -197,8 +199,8 @@ class ScalesByBatch(rw.Axial):
 
 @rejected_by(testing.check_integers, **SMALL)
 class CountsIntegersFromOne(rw.RoPE):
-    def _coordinates(self, name, positions):
-        return super()._coordinates(name, positions if positions.is_floating_point() else positions + 1)
+    def _coordinates(self, name, positions, *where):
+        return super()._coordinates(name, positions if positions.is_floating_point() else positions + 1, *where)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -531,8 +533,8 @@ class FollowsCasts(rw.Mixed):
 
     _apply = nn.Module._apply
 
-    def _dtype(self):
-        return torch.promote_types(self.wave.dtype, torch.float32)
+    def _arithmetic(self):
+        return torch.promote_types(self.wave.dtype, torch.float32), self.wave.device
 
     def encode(self, q, k):
         q, k = (None if p is None else p.to(self.wave.dtype).to(p.dtype) for p in (q, k))
@@ -566,8 +568,8 @@ class TakesCastCodes(rw.RoPE):
 class TakesCastPositions(rw.RoPE):
     """Positions are widened, which does not bring back what a cast took."""
 
-    def _coordinates(self, name, positions):
-        return super()._coordinates(name, positions.float() if positions.is_floating_point() else positions)
+    def _coordinates(self, name, positions, *where):
+        return super()._coordinates(name, positions.float() if positions.is_floating_point() else positions, *where)
 
 
 @rejected_by(testing.check_narrowed, **SMALL)
