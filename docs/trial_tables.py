@@ -50,7 +50,7 @@ def describe_calls() -> str:
     found = load_counts("fuzz.json")
     words = f"{found['refused']:,} were refused, {found['returned']:,} returned"
     memory = found.get("memory", 0)
-    return words + (f", and {memory:,} asked for more memory than there was" if memory else "")
+    return words + (f", and {memory:,} asked for more memory than a trial may take" if memory else "")
 
 
 def describe_bits(state: str) -> str:

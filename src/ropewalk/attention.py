@@ -14,11 +14,11 @@ from ropewalk.arguments import flag, floating, instance_of, number, one_of, same
 from ropewalk.code import Code
 from ropewalk.ops.attend import few
 
-LARGEST_SCALE = 1e9  # more may make scores infinite, and as little may make them 0 in float32
+LARGEST_SCALE = 1e9  # above it scores may overflow, and below its inverse vanish, in float32
 
 LARGE, HUGE = 1 << 26, 1 << 30
-"""Entries of a dense mask that are worth being spared: and where a table learns, whose gradient flex attention adds up entry
-by entry, some fifty times slower."""
+"""Entries of a dense mask from which on flex attention replaces it. HUGE is for a bias that learns: flex attention adds up
+the gradient of its table entry by entry, some fifty times slower."""
 
 
 def attend(
@@ -43,9 +43,10 @@ def attend(
     kernel  "sdpa" passes scores as a dense mask, (B, H, N, M). "flex" computes them inside compiled flex attention.
             "auto" takes flex on CUDA where it spares a large dense mask, of 2^26 entries or more: a code with a bias,
             no dropout, not float64; of 2^30, where the bias learns. The first such call compiles for some seconds.
-            Among 128 tokens or fewer of 16 bits, 64 without gradients, with 256 heads of all samples or more, of 64
-            channels or fewer, and with nothing else asked for, "auto" on CUDA, compiled, takes a kernel of ropewalk,
-            whichever PyTorch was set to use; it is not differentiable twice. "sdpa" leaves the choice to PyTorch.
+            In code compiled for CUDA, "auto" takes a kernel of ropewalk, whichever PyTorch was set to use, for q, k and
+            v of 16 bits, at most 128 tokens (64 without gradients) and 64 channels, as many key heads as query heads,
+            and B · H of 256 or more, without bias, mask, `causal` or dropout. It is not differentiable twice. "sdpa"
+            leaves the choice to PyTorch.
     turned  Whether q and k have been through the code already, as keys in a cache have.
 
     A query that may look at nothing gets zeros.

@@ -198,7 +198,7 @@ class Encoding(nn.Module, ABC):
             if places.readable(value) and not value.to(dtype).isfinite().all():
                 options = {key: getattr(self, key, None) for key in parameters_of(type(self))}
                 shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if isinstance(value, float))
-                raise ValueError(f"{name} of {self.name} is not finite in {dtype}: too large or too small is one of {shown}")
+                raise ValueError(f"{name} of {self.name} is not finite in {dtype}: an option is too large or small: {shown}")
             value = value.to(device=torch.get_default_device(), dtype=dtype)
             if learned and name not in fixed:
                 self.register_parameter(name, nn.Parameter(value))
@@ -298,7 +298,7 @@ class Encoding(nn.Module, ABC):
 def shares(shared: bool, learned: bool) -> bool:
     """`shared` if it can tell: what is not learned is the same in all heads anyway."""
     if flag("shared", shared) and not learned:
-        raise ValueError("fixed frequencies are the same in all heads: shared=True goes with learned=True")
+        raise ValueError("fixed frequencies are the same in all heads: shared=True needs learned=True")
     return shared
 
 

@@ -95,7 +95,7 @@ def visible(
     if places.ndim == keys.ndim == 2 and len(places) != len(keys) and 1 not in (len(places), len(keys)):
         raise ValueError(f"places and key_places must have one batch, got {describe(places)} and {describe(keys)}")
     if (owner is None) != (owners is None):
-        raise ValueError("owners of queries and of keys go together, got those of one alone")
+        raise ValueError("owner and key_owner must be given together if keys differ from queries, got one of them")
     if owner is not None and owners is not None:
         _check_owner("owner", owner, places)
         _check_owner("key_owner", owners, keys)
