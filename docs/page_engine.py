@@ -26,13 +26,20 @@ import library_tables
 import plots
 import recipe_tables
 import study_tables
+import trial_tables
 from markdown_text import format_percent, format_table
 from ropewalk.encodings import REGISTRY
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 # Pages that include the root's files; all of them lie at the top of the site.
-ROOT_PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "adding.md", "CHANGELOG.md": "changelog.md", "LOG.md": "log.md"}
+ROOT_PAGES = {
+    "README.md": "start.md",
+    "CONTRIBUTING.md": "adding.md",
+    "CHANGELOG.md": "changelog.md",
+    "LOG.md": "log.md",
+    "SECURITY.md": "security.md",
+}
 MODULES = (
     benchmark_tables,
     context_tables,
@@ -41,6 +48,7 @@ MODULES = (
     extension_tables,
     library_tables,
     recipe_tables,
+    trial_tables,
 )
 
 BLOCK = re.compile(r"^```python( hidden| folded)?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
