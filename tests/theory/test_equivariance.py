@@ -118,13 +118,14 @@ def test_blocks_of_an_encoding_that_is_not_smooth_are_found():
         torch.testing.assert_close(found.place[..., axis, 0, :], place, rtol=1e-12, atol=1e-13)
 
 
-def test_the_farthest_pair_is_found_among_blocks_whose_norms_mislead():
+@pytest.mark.parametrize(("many", "one"), [(1.2, 2.0), (0.495, 0.5)])
+def test_the_farthest_pair_is_found_among_blocks_whose_norms_mislead(many, one):
     """A pair of one large angle has a smaller Frobenius norm than pairs of several middling ones."""
-    angles = torch.tensor([[0.0] * 4, [1.2] * 4, [1.25, 1.2, 1.2, 1.2], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)
+    turns = [[0.0] * 4, *[[many] * 4] * 100, [0.0, 0.0, 0.0, one]]
+    angles = torch.tensor(turns, dtype=torch.float64)
     blocks = torch.stack([torch.block_diag(*map(expm_reference, turn)) for turn in plane(angles)]).unsqueeze(1)
-    many = torch.cat([blocks[:1], blocks[1:3].repeat(100, 1, 1, 1), blocks[3:]])
-    found = farthest_pair.find_farthest(many, many)
-    assert found.found == pytest.approx(2 * math.sin(1.0), rel=1e-6)
+    found = farthest_pair.find_farthest(blocks, blocks)
+    assert found.found == pytest.approx(2 * math.sin(one / 2), rel=1e-6)
     assert found.bound == found.found
 
 
