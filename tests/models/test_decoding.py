@@ -205,9 +205,9 @@ def test_masks_that_cannot_be_meant_are_refused():
     for wrong in ((places.float(),), (places, places.float()), (places[None, None],)):
         with pytest.raises(ValueError, match=r"places.*\(N,\).*\(B, N\), got a tensor, torch"):
             rw.positions.visible(*wrong)
-    with pytest.raises(ValueError, match=r"queries.*keys"):
+    with pytest.raises(ValueError, match=r"keys.*queries"):
         rw.positions.visible(places, places, owner=places)
-    with pytest.raises(ValueError, match=r"queries.*keys"):
+    with pytest.raises(ValueError, match=r"keys.*queries"):
         rw.positions.visible(places, key_owner=places)
     with pytest.raises(ValueError, match=r"window.*positive.*got 0"):
         rw.positions.visible(places, window=0)
