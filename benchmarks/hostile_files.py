@@ -126,7 +126,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def make_hostile_file(number: int, folder: Path, draw: random.Random) -> tuple[str, Path]:
-    """A file in a folder of its own, and what it is. Kinds take turns."""
+    """Create a hostile file in its own folder and return its description and path. Numbers cycle through the kinds."""
     folder.mkdir()
     name, make = list(KINDS.items())[number % len(KINDS)]
     path = folder / f"some\x1b[31m{draw.choice(('.json', '.jsonl', '.npz', '.png', '.mp4', '.safetensors'))}"

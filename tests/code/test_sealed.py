@@ -20,7 +20,7 @@ def cast_as_fsdp2_does(module, args, kwargs):
 
 
 def run_with_cast_inputs(model, blocks, *inputs):
-    """Outputs of a model whose blocks are bfloat16, with what comes from outside cast on the way in, or by themselves."""
+    """Outputs of a bfloat16 model with and without hooks that cast the inputs of its blocks to bfloat16."""
     narrow = model.bfloat16()
     expected = narrow(*inputs)
     for block in blocks:

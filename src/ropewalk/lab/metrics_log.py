@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl: how they are read, and compared with what a checkpoint or a result counted of them."""
+"""Read metrics.jsonl and verify it against the line count and hash in a checkpoint or a result."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class LogDigest:
 
 
 def find_log_problem(path: Path, lines: list[bytes], counted: Mapping[str, Any]) -> str | None:
-    """Compare lines with what was recorded of them when they were written."""
+    """Verify lines against the count and hash that were recorded when they were written."""
     if len(lines) != counted["lines"]:
         return f"{path} must have {counted['lines']} lines, as many as were written, got {len(lines)}"
     if LogDigest(lines).describe()["sha256"] != counted["sha256"]:

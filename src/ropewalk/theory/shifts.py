@@ -158,7 +158,7 @@ def _measure_rotations(encoding: Encoding, p: Tensor, move: Tensor, blocks: Sequ
 
 
 def _find_worst(queries: Tensor, keys: Tensor) -> tuple[Tensor, str]:
-    """The largest singular value of M(x) - M(y), for each layer and head, and what to say of it."""
+    """The largest singular value of M(x) - M(y) for each layer and head, and a note if it is a lower bound."""
     count, note = queries.shape[2], ""
     most = max(2, math.isqrt(WORK // (queries.numel() // count * queries.shape[-1])))
     if count > most:
