@@ -42,6 +42,7 @@ IMAGES = {
     "string-circulant": {},
     "swin-bias": {},
     "uniform": {},
+    "waves": {"table": [[0.5, 0.1], [0.0, -0.3]]},
 }
 TEXTS = {
     "rope": {"extension": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}},

@@ -152,7 +152,7 @@ def test_options_have_one_spelling(name):
         *("base", "block", "interleaved", "learned", "scale", "shared", "std", "width", "rotary_dim", "proportional"),
         *("buckets", "max_distance", "bidirectional", "interpolation", "outside", "class_token"),
         *("fastest", "slowest", "still", "min_period", "max_period", "sections", "gamma", "scale_base"),
-        *("extension", "length", "angle", "ordered", "frequencies"),
+        *("extension", "length", "angle", "ordered", "frequencies", "table", "factor"),
     }
 
 

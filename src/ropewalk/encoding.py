@@ -162,6 +162,11 @@ class Encoding(nn.Module, ABC):
         """Whether it wants the length of the text first, by `at`."""
         return False
 
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Which of "heads" and "layers" an option of its own fixes, as a table by head does: other numbers are refused."""
+        return ()
+
     def at(self, length: int) -> "Encoding":
         """The encoding for texts of up to `length` tokens: itself, unless it is one that depends on that."""
         positive("length", length)
@@ -238,8 +243,12 @@ class Encoding(nn.Module, ABC):
             "variant": next(iter(self.variants)),
             "coordinates": self.setting("coordinates"),
         }
-        shown = [f"{n}={getattr(self, n)!r}" for n, value in default.items() if getattr(self, n) != value]
+        shown = [f"{n}={self.shown(n)}" for n, value in default.items() if getattr(self, n) != value]
         return f"{type(self).__name__}({', '.join(shown)})  # {self.summary()}"
+
+    def shown(self, name: str) -> str:
+        """An option as `repr` shows it; `...` for one that is too long to be shown."""
+        return repr(getattr(self, name))
 
     def summary(self) -> str:
         """In a few words: what it acts on, and what it leaves alone."""

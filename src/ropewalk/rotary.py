@@ -261,6 +261,8 @@ class GridWaves(Waves):
     length     The most patches that an image will have along each axis, on which the rule depends; `at(length)` sets it.
     """
 
+    factor: float = 1.0  # what q and k are multiplied by without a rule, where an encoding has an option for it
+
     def __init__(
         self,
         *,
@@ -339,7 +341,7 @@ class GridWaves(Waves):
     @property
     def _factor(self) -> float:
         """What stretches q and k."""
-        return 1.0 if self.rule is None else self.rule.attention(self._stretch)
+        return self.factor * (1.0 if self.rule is None else self.rule.attention(self._stretch))
 
     def _edges(self) -> tuple[float, ...]:
         """How far it is from edge to edge of an image of training along each axis: its patches times their distance."""

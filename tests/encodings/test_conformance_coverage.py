@@ -29,6 +29,7 @@ REFERENCES = {
     "t5-bias": {"transformers": "test_t5_bias"},
     "transformer-xl": {"bias": "test_transformer_xl"},
     "uniform": {"waves": "test_uniform"},
+    "waves": {"wave_table": "test_tables_of_all_shapes"},
     "xpos": {"waves": "test_xpos"},
 }
 NOTHING_TO_REFER_TO = {"none"}

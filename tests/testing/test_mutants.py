@@ -35,6 +35,13 @@ DYNAMIC = {"extension": {"rope_type": "dynamic", "factor": 2.0, "original_max_po
 # Behaviour
 
 
+@rejected_by(testing.check_layers, testing.check_groups, **SMALL)
+class ClaimsAFixedShape(rw.Mixed):
+    """To have an option that fixes its heads and layers, which would leave it out of the checks with other numbers."""
+
+    pinned = ("heads", "layers")
+
+
 @rejected_by(testing.check_errors, **SMALL)
 class SwallowsOptions(rw.RoPE):
     def __init__(self, **options):

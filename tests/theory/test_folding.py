@@ -21,6 +21,7 @@ COMMUTING = {
     "uniform": {},
     "golden": {},
     "dinov3": {},
+    "waves": {"table": [[0.5, 0.1], [0.0, -0.3]]},
     "string-cayley": {"std": 0.5},
     "string-circulant": {},
     "comrope-ap": {"block": 3},
@@ -58,7 +59,7 @@ def test_a_trained_vit_keeps_its_logits(case):
     assert rw.fold_into(model) is model
     assert type(model.encoding) is rw.Mixed
     torch.testing.assert_close(model(images), before, rtol=0, atol=1e-10)
-    turned_pairs = case.partition("-")[0] in ("axial", "mixed", "uniform", "golden", "dinov3")
+    turned_pairs = case.partition("-")[0] in ("axial", "mixed", "uniform", "golden", "dinov3", "waves")
     for name in ("blocks.0.qkv.weight", "blocks.1.qkv.weight"):
         (qk, v), (new_qk, new_v) = (state[name].tensor_split([2 * 24]) for state in (weights, model.state_dict()))
         assert torch.equal(v, new_v)

@@ -23,6 +23,7 @@ from ropewalk.encodings.swin_bias import SwinBias as SwinBias
 from ropewalk.encodings.t5_bias import T5Bias as T5Bias
 from ropewalk.encodings.transformer_xl import TransformerXL as TransformerXL
 from ropewalk.encodings.uniform import Uniform as Uniform
+from ropewalk.encodings.waves import Waves as Waves
 from ropewalk.encodings.xpos import XPos as XPos
 
 REGISTRY: dict[str, type[_Encoding]] = {

@@ -160,7 +160,12 @@ def check_score_mod(encoding: Encoding) -> None:
 
 
 def check_layers(encoding: Encoding) -> None:
-    """Of an encoding of several layers, each acts as an encoding of its own with that layer's parameters."""
+    """Of an encoding of several layers, each acts as an encoding of its own with that layer's parameters.
+
+    One whose options fix the number of layers refuses others.
+    """
+    if "layers" in encoding.pinned:
+        return refused(lambda: like(encoding, layers=(encoding.layers or 0) + 1), ValueError, "another number of layers")
     deep, alone = ready(like(encoding, layers=3)), ready(like(encoding, layers=None))
     for p in (points(encoding, 6), points(encoding, 6, batch=2)):
         whole, code = Logits(deep).at(p).chunk(3), deep(p)
@@ -187,7 +192,13 @@ def _has_offset(code: Code) -> bool:
 
 
 def check_groups(encoding: Encoding) -> None:
-    """With grouped queries, what belongs to a key head is shared by the query heads of its group."""
+    """With grouped queries, what belongs to a key head is shared by the query heads of its group.
+
+    An encoding whose options fix the number of heads refuses others.
+    """
+    if "heads" in encoding.pinned:
+        several = 2 * encoding.heads
+        return refused(lambda: like(encoding, heads=several, kv_heads=several), ValueError, "another number of heads")
     grouped, plain = ready(like(encoding, heads=4, kv_heads=2)), ready(like(encoding, heads=4, kv_heads=None))
     for groups, heads in ((grouped.named_parameters(), plain.get_parameter), (grouped.named_buffers(), plain.get_buffer)):
         for name, own in groups:

@@ -31,15 +31,15 @@ def check_copy(encoding: Encoding) -> None:
 
 
 def check_config(encoding: Encoding) -> None:
-    """`config()` is JSON that builds its like, and so does its repr."""
+    """`config()` is JSON that builds its like, and so does its repr where no option is too long for it."""
     config = json.loads(json.dumps(encoding.config()))
     name = config_name(type(encoding))
     assert config.pop("name") == name, f"config() must name {name!r}"
     kind, p = type(encoding), points(encoding, 6).float()
-    for what, build in (
-        ("config()", lambda: kind(**config)),
-        ("the repr", lambda: eval(repr(encoding), {kind.__name__: kind})),
-    ):
+    ways = {"config()": lambda: kind(**config), "the repr": lambda: eval(repr(encoding), {kind.__name__: kind})}
+    if "..." in (encoding.shown(option) for option in config):
+        del ways["the repr"]
+    for what, build in ways.items():
         rebuilt = build()
         assert rebuilt.config() == encoding.config(), f"{what} rebuilds {rebuilt!r}, not {encoding!r}"
         rebuilt.load_state_dict(encoding.state_dict())
