@@ -1,0 +1,390 @@
+"""Judges what `install` does in a model of transformers: five criteria, all of which must hold.
+
+agreement   Outputs agree with the host's to TOLERANCE of the largest: float32, eager and SDPA attention, generation with a
+            cache, and after saving and loading.
+own         The host's own rotary functions are not called.
+wired       A frequency changed by 1 % changes the outputs, for each encoding in the model.
+learned     `install(model, learned=True)` agrees as well, gives finite gradients that are not zero to all parameters of the
+            encodings, and changed frequencies survive saving and loading.
+traceless   `uninstall` restores outputs bit by bit, and leaves no trace in the model, its config or the modelling files.
+"""
+
+import inspect
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Protocol
+
+import torch
+from host_families import WORDS
+from tiny_inputs import Inputs, build_model, make_inputs
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ropewalk.encoding import Encoding
+
+TOLERANCE = 1e-5
+NEW_TOKENS = 4
+CRITERIA = ("agreement", "own", "wired", "learned", "traceless")
+# Functions with a rotary name that only count positions or run once, when frequencies are made.
+NOT_ROTATING = {"get_rope_index", "compute_default_rope_parameters", "_dynamic_frequency_update", "__init__"}
+Outputs = dict[str, Tensor]
+
+
+class Adapter(Protocol):
+    """What is judged."""
+
+    def install(self, model: Any, **options: Any) -> Any: ...
+
+    def uninstall(self, model: Any) -> Any: ...
+
+
+@dataclass
+class Verdict:
+    """What was found of a family: the reason why it is refused or fails, and the figures behind it."""
+
+    status: str = "counts"
+    reason: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+class Failed(Exception):
+    """A criterion does not hold."""
+
+    def __init__(self, criterion: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.criterion = criterion
+
+
+def judge_family(family: str, adapter: Adapter) -> Verdict:
+    """Whether a family counts: "counts", "refused" by the adapter, "fails" a criterion, or "unbuilt" (no tiny model)."""
+    try:
+        model = build_model(family)
+        inputs = make_inputs(model)
+        host = _Host(model, inputs)
+    except Exception as error:  # whatever goes wrong here is this script's, not the adapter's
+        return Verdict("unbuilt", _sentence(error))
+    try:
+        adapter.install(model)
+    except Exception as error:
+        return Verdict("refused", _sentence(error), {"error": type(error).__name__})
+    figures: dict[str, Any] = {"attention": list(host.attentions), "generation": host.generation, "saving": host.saving}
+    try:
+        _judge(host, adapter, figures)
+    except Failed as failed:
+        return Verdict(f"fails {failed.criterion}", str(failed), figures)
+    except Exception as error:
+        return Verdict("fails running", _sentence(error), figures)
+    return Verdict(figures=figures)
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class _Host:
+    """A model before anything is installed: its outputs, its own rotary functions, and everything that could be a trace."""
+
+    def __init__(self, model: PreTrainedModel, inputs: Inputs) -> None:
+        self.model, self.inputs = model, inputs
+        self.first = model.config._attn_implementation
+        self.attentions: dict[str, Outputs] = {}
+        rotary = find_rotary(model)
+        with recorded_calls() as called:
+            for attention in ("eager", "sdpa"):
+                if _choose_attention(model, attention):
+                    self.attentions[attention] = run(model, inputs)
+        self.rotary = {code: name for code, name in rotary.items() if code in called}
+        if not self.rotary:
+            raise LookupError("a forward pass of the host calls none of its rotary functions")
+        self.generation, self.generated = "no", {}
+        if model.can_generate():
+            try:
+                self.generated, self.generation = generate(model, inputs), "yes"
+            except Exception as error:
+                self.generation = f"the host itself: {_sentence(error)[:200]}"
+        _choose_attention(model, "eager")
+        try:  # before traces are collected: saving writes into the config
+            _compare_loaded(model, inputs, self.attentions["eager"], "agreement")
+            self.saving = "yes"
+        except Exception as error:
+            self.saving = f"the host itself: {_sentence(error)[:200]}"
+        _choose_attention(model, self.first)
+        self.traces = collect_traces(model)
+
+
+def _choose_attention(model: PreTrainedModel, attention: str) -> bool:
+    try:
+        model.set_attn_implementation(attention)
+    except (ValueError, ImportError):
+        return False
+    return True
+
+
+def _judge(host: _Host, adapter: Adapter, figures: dict[str, Any]) -> None:
+    model = host.model
+    figures["agreement"] = _agree(host, model, "agreement")
+    _refuse_host_calls(host, model)
+    figures["wired"] = _change_frequencies(host, model)
+    figures["saved"] = _save_and_load(host, model, adapter, host.attentions["eager"], "agreement")
+    _leave(host, adapter)
+    adapter.install(model, learned=True)
+    figures["learned"] = _learn(host, model, adapter)
+    _leave(host, adapter)
+
+
+def _agree(host: _Host, model: PreTrainedModel, criterion: str) -> float:
+    """The largest difference from the host's outputs, as a share of the largest of them."""
+    worst = 0.0
+    for attention, wanted in host.attentions.items():
+        _choose_attention(model, attention)
+        worst = max(worst, _compare(criterion, f"{attention} attention", run(model, host.inputs), wanted))
+    if host.generation == "yes":
+        worst = max(worst, _compare(criterion, "generation", generate(model, host.inputs), host.generated))
+    _choose_attention(model, host.first)
+    return worst
+
+
+def _compare(criterion: str, what: str, found: Outputs, wanted: Outputs) -> float:
+    if found.keys() != wanted.keys():
+        raise Failed(criterion, f"{what}: outputs {sorted(found)}, those of the host {sorted(wanted)}")
+    worst = 0.0
+    for name, value in wanted.items():
+        if found[name].shape != value.shape:
+            raise Failed(criterion, f"{what}: {name} has shape {tuple(found[name].shape)}, {tuple(value.shape)} in the host")
+        worst = max(worst, _difference(found[name], value))
+        if not worst <= TOLERANCE:
+            raise Failed(criterion, f"{what}: {name} differs by {worst:.1e} of its largest value")
+    return worst
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference as a share of the largest value; infinite values must be the same."""
+    finite = wanted.isfinite()
+    if not torch.equal(found.isfinite(), finite) or not finite.any():
+        return 0.0 if torch.equal(found, wanted) else float("inf")
+    found, wanted = found[finite].double(), wanted[finite].double()
+    return ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30)).item()
+
+
+def _refuse_host_calls(host: _Host, model: PreTrainedModel) -> None:
+    with recorded_calls() as called:
+        run(model, host.inputs)
+        if host.generation == "yes":
+            generate(model, host.inputs)
+    own = sorted(name for code, name in host.rotary.items() if code in called)
+    if own:
+        raise Failed("own", f"the host's own {', '.join(own)} is called")
+
+
+def _change_frequencies(host: _Host, model: PreTrainedModel) -> float:
+    """The least change of outputs, as a share of the largest, when the largest value of an encoding is changed by 1 %."""
+    least = float("inf")
+    before = run(model, host.inputs)
+    tensors = list(find_tensors(model))
+    if not tensors:
+        raise Failed("wired", "the model holds no encoding with frequencies")
+    for name, tensor in tensors:
+        with changed_by(tensor, 1.01):
+            after = run(model, host.inputs)
+        change = max(_difference(after[key], before[key]) for key in before)
+        if change == 0:
+            raise Failed("wired", f"{name} changed by 1 % changes no output")
+        least = min(least, change)
+    return least
+
+
+def _compare_loaded(
+    model: PreTrainedModel, inputs: Inputs, wanted: Outputs, criterion: str
+) -> tuple[float, PreTrainedModel]:
+    """The difference after saving and loading, and what was loaded; with eager attention."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded = type(model).from_pretrained(folder).eval()
+    _choose_attention(loaded, "eager")
+    return _compare(criterion, "saved and loaded", run(loaded, inputs), wanted), loaded
+
+
+def _save_and_load(host: _Host, model: PreTrainedModel, adapter: Adapter, wanted: Outputs, criterion: str) -> float:
+    if host.saving != "yes":
+        return 0.0
+    worst, loaded = _compare_loaded(model, host.inputs, wanted, criterion)
+    adapter.uninstall(loaded)
+    return worst
+
+
+def _learn(host: _Host, model: PreTrainedModel, adapter: Adapter) -> float:
+    """The least of the largest gradients of the parameters of encodings."""
+    _agree(host, model, "learned")
+    parameters = [(name, tensor) for name, tensor in find_tensors(model) if isinstance(tensor, nn.Parameter)]
+    if not parameters:
+        raise Failed("learned", "learned=True gives the encodings no parameters")
+    source = torch.Generator().manual_seed(1)
+    outputs = _tensors(model(**host.inputs))
+    sum(
+        (value * torch.randn(value.shape, generator=source)).sum() for value in outputs.values() if value.requires_grad
+    ).backward()
+    least = float("inf")
+    for name, parameter in parameters:
+        gradient = None if parameter.grad is None else parameter.grad
+        if gradient is None or not gradient.isfinite().all() or not gradient.any():
+            kind = "no" if gradient is None else "a zero" if not gradient.any() else "an infinite"
+            raise Failed("learned", f"{name} gets {kind} gradient")
+        least = min(least, gradient.abs().max().item())
+    model.zero_grad(set_to_none=True)
+    _choose_attention(model, "eager")
+    with torch.no_grad():
+        for _, parameter in parameters:
+            parameter.mul_(1 + 0.2 * torch.rand(parameter.shape, generator=source))
+    _save_and_load(host, model, adapter, run(model, host.inputs), "learned")
+    _choose_attention(model, host.first)
+    return least
+
+
+def _leave(host: _Host, adapter: Adapter) -> None:
+    model = host.model
+    adapter.uninstall(model)
+    now = collect_traces(model)
+    for name, before in host.traces.items():
+        if now[name] != before:
+            added, lost = (sorted(map(str, one))[:3] for one in (now[name] - before, before - now[name]))
+            raise Failed("traceless", f"uninstall leaves {name}: now {added}, before {lost}")
+    for attention, wanted in host.attentions.items():
+        _choose_attention(model, attention)
+        found = run(model, host.inputs)
+        different = [name for name, value in wanted.items() if not torch.equal(found[name], value)]
+        if different:
+            raise Failed("traceless", f"after uninstall {different[0]} is not bit by bit what it was ({attention})")
+    _choose_attention(model, host.first)
+
+
+# What a model computes.
+
+
+@torch.no_grad()
+def run(model: PreTrainedModel, inputs: Inputs) -> Outputs:
+    """The floating point outputs of a forward pass, by their names."""
+    torch.manual_seed(0)  # some models draw noise
+    return _tensors(model(**inputs))
+
+
+def _tensors(outputs: Any, name: str = "outputs") -> Outputs:
+    if isinstance(outputs, Tensor):
+        return {name: outputs} if outputs.is_floating_point() else {}
+    if isinstance(outputs, dict):
+        named = [(str(key), value) for key, value in outputs.items() if key not in ("past_key_values", "cache_params")]
+    elif isinstance(outputs, list | tuple):
+        named = [(f"{name}[{index}]", value) for index, value in enumerate(outputs)]
+    else:
+        return {}
+    return {key: tensor for one, value in named for key, tensor in _tensors(value, one).items()}
+
+
+@torch.no_grad()
+def generate(model: PreTrainedModel, inputs: Inputs) -> Outputs:
+    """Logits and ids of tokens that are generated with a cache, each the likeliest."""
+    torch.manual_seed(0)
+    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "use_cache": True}
+    found = model.generate(**inputs, **options, output_logits=True, return_dict_in_generate=True)
+    return {"sequences": found.sequences.float(), "logits": torch.stack(list(found.logits))}
+
+
+# What stands in a model.
+
+
+def find_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers of the encodings in a model, floating point ones."""
+    for place, module in model.named_modules():
+        if isinstance(module, Encoding):
+            own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+            yield from ((f"{place}.{name}", tensor) for name, tensor in own if tensor.is_floating_point())
+
+
+@contextmanager
+def changed_by(tensor: Tensor, factor: float) -> Iterator[None]:
+    """The largest value of a tensor times a factor, for a while."""
+    flat = tensor.detach().view(-1)
+    index = int(flat.abs().argmax())
+    kept = flat[index].clone()
+    flat[index] *= factor
+    try:
+        yield
+    finally:
+        flat[index] = kept
+
+
+def modelling_files(model: nn.Module) -> list[ModuleType]:
+    """The files that the classes of a model are written in, transformers' own models alone."""
+    names = {type(module).__module__ for module in model.modules()}
+    return [sys.modules[name] for name in sorted(names) if name.startswith("transformers.models.")]
+
+
+def find_rotary(model: nn.Module) -> dict[CodeType, str]:
+    """The code of every rotary function and method in the files of a model, with its name."""
+    found: dict[CodeType, str] = {}
+    for file in modelling_files(model):
+        for name, value in vars(file).items():
+            if inspect.isclass(value) and value.__module__ == file.__name__:
+                rotary = WORDS.search(name) is not None
+                for method, function in vars(value).items():
+                    _enter_code(found, function, f"{name}.{method}", rotary and method == "forward")
+            else:
+                _enter_code(found, value, name, False)
+    return found
+
+
+def _enter_code(found: dict[CodeType, str], function: Any, name: str, rotary: bool) -> None:
+    function = (
+        inspect.unwrap(getattr(function, "__func__", function))
+        if callable(function) or hasattr(function, "__func__")
+        else None
+    )
+    last = name.rsplit(".", 1)[-1]
+    if inspect.isfunction(function) and last not in NOT_ROTATING and (rotary or WORDS.search(last)):
+        found[function.__code__] = name
+
+
+@contextmanager
+def recorded_calls() -> Iterator[set[CodeType]]:
+    """The code of all Python functions that are called meanwhile: also of those that were replaced, or kept elsewhere."""
+    called: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+
+    before: Callable[..., Any] | None = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield called
+    finally:
+        sys.setprofile(before)
+
+
+def collect_traces(model: PreTrainedModel) -> dict[str, set[Any]]:
+    """All that `install` might change and `uninstall` forget, as sets that can be compared."""
+    modules = list(model.named_modules())
+    files = modelling_files(model)
+    classes = {type(module) for _, module in modules}
+    return {
+        "names in the state_dict": {(name, tuple(value.shape)) for name, value in model.state_dict().items()},
+        "modules": {(name, type(module)) for name, module in modules},
+        "attributes of modules": {(name, key) for name, module in modules for key in vars(module)},
+        "hooks": {
+            (name, key, hook)
+            for name, module in modules
+            for key, value in vars(module).items()
+            if key.endswith("_hooks")
+            for hook in value.values()
+        },
+        "the config": {
+            (name, repr(getattr(module, "config", None))) for name, module in modules if hasattr(module, "config")
+        },
+        "globals of modelling files": {
+            (file.__name__, key, id(value)) for file in files for key, value in vars(file).items()
+        },
+        "attributes of classes": {(one, key, id(value)) for one in classes for key, value in vars(one).items()},
+    }
