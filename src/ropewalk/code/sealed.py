@@ -4,6 +4,10 @@ FSDP2 with mixed precision casts every floating tensor among the inputs of a sha
 dictionaries and dataclasses. A code is a dataclass: its tables would be rounded on their way into each block.
 """
 
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
 from ropewalk.code.base import Code
 
 
@@ -12,6 +16,10 @@ class Sealed:
 
     def __init__(self, code: Code) -> None:
         self.code = code
+
+    def to(self, device: Any = None, **options: Any) -> "Sealed":
+        """The same on another device: what spreads a model over devices asks this of all that layers are given."""
+        return Sealed(pytree.tree_map(lambda table: table.to(device=device), self.code))
 
     def __repr__(self) -> str:
         return f"Sealed({self.code!r})"

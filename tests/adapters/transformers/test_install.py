@@ -267,7 +267,9 @@ def test_other_models_are_left_alone():
 
 
 def test_copies_have_encodings_of_their_own():
-    model, given = install(llama(), "rope", learned=True, base=100.0), words(1, 5)
+    with pytest.warns(UserWarning, match="base=100.0 replaces base=10000.0"):
+        model = install(llama(), "rope", learned=True, base=100.0)
+    given = words(1, 5)
     before = model(given).logits
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other(given).logits, before)

@@ -1,8 +1,8 @@
-"""The function by which attention layers turn q and k, taught to take a code in place of cosines and sines."""
+"""Functions that stand for a modelling file's `apply_rotary_pos_emb`: they take a code in the place of cosines and sines."""
 
-import functools
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,9 +10,25 @@ from torch import Tensor
 from ropewalk.code import Code, Rotation, Sealed, unseal
 from ropewalk.ops.rotate.reference import made, whole_halves
 
-NAME = "apply_rotary_pos_emb"
 FEW = 1 << 16
 """Entries of hidden states that are few: to launch what turns them takes longer than to turn them."""
+
+
+class Usage(NamedTuple):
+    """How an attention calls a rotation function.
+
+    name         Of the function.
+    count        How many tensors it rotates: q and k, or one at a time.
+    axis         Of the tokens in these tensors, from the end: -2 for (B H N D), -3 for (B N H D) and (N H D).
+    offset       Channels before those that the encoding is given.
+    interleaved  Which channels make a pair here, or None for as the encoding has it.
+    """
+
+    name: str
+    count: int
+    axis: int = -2
+    offset: int = 0
+    interleaved: bool | None = None
 
 
 class Few:
@@ -32,6 +48,10 @@ class Few:
         q, k = both.split_with_sizes([q.shape[1], k.shape[1]], dim=1)
         return q, k
 
+    def to(self, device: Any = None, **options: Any) -> "Few":
+        """The same on another device: what moves the inputs of layers asks for it."""
+        return Few(self.along.to(device=device), self.across.to(device=device))
+
 
 def lighter(code: Code, hidden: Tensor) -> Code | Few:
     """What turns as a code does, and for few tokens in less time if it can; `hidden` is (B N C)."""
@@ -43,19 +63,56 @@ def lighter(code: Code, hidden: Tensor) -> Code | Few:
     return Few(*made(angle).stretched(gain).spread())
 
 
-def teach(modelling: ModuleType) -> None:
-    """Let `apply_rotary_pos_emb` of a modelling file take codes. With cosines and sines it does what it did."""
-    host = getattr(modelling, NAME)
-    if getattr(host, "takes_codes", False):
-        return
+def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
+    """A function for the name of a host's. With cosines and sines it does what the host's does."""
 
-    @functools.wraps(host)
-    def turn(q: Tensor, k: Tensor, cos: Any, sin: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        if isinstance(cos, Few):
-            return cos.qk(q, k)
-        if isinstance(cos, Code | Sealed):
-            return unseal(cos).qk(q, k)
-        return host(q, k, cos, sin, *args, **options)
+    def rotate(*args: Any, **options: Any) -> Any:
+        given = [*args, *options.values()]
+        codes = [each for each in given if isinstance(each, Code | Sealed | Few)]
+        if not codes:
+            return host(*args, **options)
+        tensors = [each for each in given[: usage.count] if isinstance(each, Tensor)]
+        whole = len(args) < usage.count and not len(tensors) == usage.count
+        turned = _rotate_each(usage, codes[0], tensors)
+        if usage.count == 1 or whole:
+            return turned[0]
+        return tuple(turned) if len(turned) == 2 else (turned[0], None)
 
-    turn.takes_codes = True  # type: ignore[attr-defined]
-    setattr(modelling, NAME, turn)
+    return rotate
+
+
+def _rotate_each(usage: Usage, code: Code | Sealed | Few, xs: list[Tensor]) -> list[Tensor]:
+    """q and k, or one of them, as the host has them."""
+    if isinstance(code, Few) and usage == Usage(usage.name, 2) and len(xs) == 2:
+        return list(code.qk(*xs))
+    heads_first = [_heads_first(x, usage.axis)[..., usage.offset :] for x in xs]
+    turned = _rotate(code, usage, heads_first)
+    whole = [
+        torch.cat([_heads_first(x, usage.axis)[..., : usage.offset], y], dim=-1) if usage.offset else y
+        for x, y in zip(xs, turned, strict=True)
+    ]
+    return [_as_it_came(y, x, usage.axis) for x, y in zip(xs, whole, strict=True)]
+
+
+def _rotate(code: Code | Sealed | Few, usage: Usage, xs: list[Tensor]) -> list[Tensor]:
+    if isinstance(code, Few):
+        return [whole_halves(x, code.along, code.across) for x in xs]
+    found = unseal(code)
+    if usage.interleaved is not None and isinstance(found, Rotation):
+        found = replace(found, interleaved=usage.interleaved)
+    if len(xs) == 2:
+        return list(found.qk(*xs))
+    (x,) = xs
+    keys = found.k_heads is not None and found.k_heads != found.q_heads and x.shape[1] == found.k_heads
+    return [found.k(x) if keys else found.q(x)]
+
+
+def _heads_first(x: Tensor, axis: int) -> Tensor:
+    """(B H N D) of what a host has."""
+    x = x if axis == -2 else x.transpose(-2, -3)
+    return x[None] if x.ndim == 3 else x
+
+
+def _as_it_came(x: Tensor, host: Tensor, axis: int) -> Tensor:
+    x = x[0] if host.ndim == 3 else x
+    return x if axis == -2 else x.transpose(-2, -3)

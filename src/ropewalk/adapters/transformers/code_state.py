@@ -77,24 +77,24 @@ class Scored:
 
 
 class Choose:
-    """A hook before the attention of a layer: it picks the layer's code."""
+    """A hook before the attention of a layer: it picks the layer's code from whatever the attention is given."""
 
     def __init__(self, layer: int) -> None:
         self.layer = layer
 
     def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
-        carried = options.get("position_embeddings")
-        if not isinstance(carried, Carried):
+        carried = find_carried((args, options))
+        if carried is None:
             return None
         code = carried.code(self.layer)
-        options = {**options, "position_embeddings": (Sealed(code), Sealed(code))}
+        given, chosen = put_in_place(args, Sealed(code)), put_in_place(options, Sealed(code))
         function = carried.function = carried.function or str(module.config._attn_implementation)  # type: ignore[union-attr]
         if function in (FUSED, EAGER):
-            options[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))
+            chosen[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))
         elif carried.biases:
             wanted = f"attn_implementation must be {FUSED!r}, or {EAGER!r} for weights of attention"
             raise ValueError(f"this encoding adds to the logits: {wanted}, got {function!r}")
-        return args, options
+        return given, chosen
 
     def _seen(self, carried: Carried, options: dict[str, Any]) -> Tensor | None:
         """The positions of all keys, where those of a cache are to be scored."""
@@ -106,10 +106,29 @@ class Begin:
     """A hook before the first layer: it adds to the tokens what their positions say."""
 
     def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
-        carried = options.get("position_embeddings")
-        if not isinstance(carried, Carried):
+        carried = find_carried((args, options))
+        if carried is None:
             return None
-        return (carried.whole.tokens(args[0]), *args[1:]), options
+        if args:
+            return (carried.whole.tokens(args[0]), *args[1:]), options
+        return args, {**options, "hidden_states": carried.whole.tokens(options["hidden_states"])}
+
+
+def find_carried(given: Any) -> Carried | None:
+    """What is carried among the inputs of a module."""
+    if isinstance(given, Carried):
+        return given
+    values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
+    return next((found for value in values if (found := find_carried(value)) is not None), None)
+
+
+def put_in_place(given: Any, code: Sealed) -> Any:
+    """The inputs of a module with a layer's code wherever those of all layers were."""
+    if isinstance(given, Carried):
+        return code
+    if type(given) is tuple:
+        return tuple(put_in_place(value, code) for value in given)
+    return {name: put_in_place(value, code) for name, value in given.items()} if type(given) is dict else given
 
 
 def each_layer(code: Code, count: int) -> tuple[Code, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from ropewalk.adapters.transformers.building import FOLDED, Made
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED
 from ropewalk.adapters.transformers.embedding import Positions
-from ropewalk.adapters.transformers.families import Host
+from ropewalk.adapters.transformers.hosts import Host
 from ropewalk.encoding import Encoding
 
 NAME = "ropewalk"

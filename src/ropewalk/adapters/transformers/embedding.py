@@ -1,6 +1,5 @@
 """The modules that take the place of a model's rotary embedding."""
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import positions as places
-from ropewalk.adapters.transformers import apply_rotary
-from ropewalk.adapters.transformers.apply_rotary import Few, lighter
-from ropewalk.adapters.transformers.code_state import Carried, each_layer
+from ropewalk.adapters.transformers.apply_rotary import lighter
+from ropewalk.adapters.transformers.code_state import Carried, each_layer, find_carried, put_in_place
 from ropewalk.code import Chain, Code, Sealed
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
@@ -23,21 +21,29 @@ class Positions(nn.Module):
     """Holds an encoding, or one for each type of layers, so that it trains, moves and is saved with the model.
 
     host    The rotary embedding that was here.
+    ids     How positions come to it, one of `probing.IDS`.
+    single  Whether the host wants one table, of complex numbers, and not cosines and sines.
     folded  Whether the weights of q and k hold the basis of the encoding.
     light   Whether all layers turn alike by what nobody learns, so that a code alone goes through the model, without hooks.
+    few     Whether few tokens may be turned in few calls.
     """
 
     def __init__(
-        self, encoding: Encoding | dict[str, Encoding], host: nn.Module, count: int, config: Any, *, folded: bool = False
+        self,
+        encoding: Encoding | dict[str, Encoding],
+        host: nn.Module,
+        count: int,
+        config: Any,
+        *,
+        ids: str = "tokens",
+        single: bool = False,
+        folded: bool = False,
     ) -> None:
         super().__init__()
         self.encoding = nn.ModuleDict(encoding) if isinstance(encoding, dict) else encoding
         self.host, self.count, self.folded, self.light = host, count, folded, False
+        self.ids, self.single, self.few = ids, single, False
         self.host_config = config
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        apply_rotary.teach(sys.modules[type(self.host).__module__])
 
     def of(self, layer_type: str | None) -> Encoding:
         """The encoding of a type of layers."""
@@ -50,36 +56,66 @@ class Positions(nn.Module):
         """The encoding, or those of all types of layers."""
         return self.of(None) if isinstance(self.encoding, Encoding) else {kind: self.of(kind) for kind in self.encoding}
 
-    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Carried | tuple[Sealed, Sealed]:
+    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Any:
         """The codes that a forward pass carries, in the place of cosines and sines."""
         code = make()
         if self.light:
-            return Sealed(code), Sealed(code)
+            return self.spread(Sealed(code))
         learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
-        return Carried(code, each_layer(code, self.count), positions, biased(encoding, code), make if learned else None)
+        biases = biased(encoding, code)
+        return self.spread(Carried(code, each_layer(code, self.count), positions, biases, make if learned else None))
+
+    def spread(self, carried: Any) -> Any:
+        """What a host takes apart into cosines and sines, or uses as one table."""
+        return carried if self.single else (carried, carried)
 
 
-class TextPositions(Positions):
-    """For texts: called as the rotary embedding of a decoder."""
+class IdPositions(Positions):
+    """Called as the rotary embeddings of decoders, and of towers that are given the positions of their tokens."""
 
-    def forward(
-        self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
-    ) -> Carried | tuple[Sealed | Few, Sealed | Few]:
-        """The codes for tokens at (B N) or (1 N) positions."""
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
+        """The codes for tokens at these positions."""
         encoding = self.of(layer_type)
+        points = self._points(position_ids, encoding)
         if by_length(encoding):
-            encoding = encoding.at(int(position_ids.max()) + 1)
-        if self.light:
-            found = lighter(encoding(position_ids), x)
-            turn = Sealed(found) if isinstance(found, Code) else found
-            return turn, turn
-        return self.carried(partial(encoding, position_ids), position_ids, encoding)
+            encoding = encoding.at(int(points.max()) + 1)
+        if self.light and self.few:
+            found = lighter(encoding(points), x)
+            return self.spread(Sealed(found) if isinstance(found, Code) else found)
+        return self.carried(partial(encoding, points), points, encoding)
+
+    def _points(self, ids: Tensor, encoding: Encoding) -> Tensor:
+        """Positions as encodings take them: (B N) of tokens, else ([B] N A)."""
+        if self.ids == "tokens":
+            return ids
+        if self.ids == "axes first":
+            ids = ids.expand(encoding.axes, -1, -1).movedim(0, -1)
+        return ids if ids.is_floating_point() else ids.float()
+
+
+class Follower(nn.Module):
+    """Stands in a layer that has a rotary embedding of its own: it asks the `Positions` of the first layer.
+
+    host   The rotary embedding that was here.
+    layer  Whose code it returns.
+    """
+
+    def __init__(self, leader: Positions, host: nn.Module, layer: int) -> None:
+        super().__init__()
+        self.host, self.layer = host, layer
+        self.leader = (leader,)  # no child of this module: it would be saved once for each layer
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """The code of this layer."""
+        given = self.leader[0](*args, **options)
+        carried = find_carried(given)
+        return given if carried is None else put_in_place(given, Sealed(carried.code(self.layer)))
 
 
 class ImagePositions(Positions):
     """For images: called as the rotary embedding of DINOv3, whose class and register tokens have no position."""
 
-    def forward(self, pixel_values: Tensor) -> Carried | tuple[Sealed, Sealed]:
+    def forward(self, pixel_values: Tensor) -> Any:
         """The codes for the patches of images (B C H W)."""
         config, encoding = self.host_config, self.of(None)
         patch = pair(config.patch_size)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.adapters.transformers.embedding import Positions
-from ropewalk.adapters.transformers.families import Host, find
+from ropewalk.adapters.transformers.hosts import Host, find
 from ropewalk.adapters.transformers.installing import remark
 from ropewalk.encoding import Encoding
 from ropewalk.theory import fold_into as fold_module

@@ -6,42 +6,69 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ropewalk.adapters.transformers import apply_rotary
+from ropewalk.adapters.transformers import rebinding
 from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
 from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded
-from ropewalk.adapters.transformers.embedding import ImagePositions, Positions, TextPositions, by_length, started
-from ropewalk.adapters.transformers.families import Host, find
+from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
+from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts
+from ropewalk.adapters.transformers.native import Found, inspect_host, read_usages
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def install(model: Model, encoding: Asked = None, **options: Any) -> Model:
+def install(
+    model: Model, encoding: Asked = None, *, tower: str | None = None, describe: bool = False, **options: Any
+) -> Model:
     """Change the positional encoding of a model of transformers, in place, and return the model.
 
-    model     Llama, Qwen3, Mistral, Gemma 3 (text), GPT-NeoX or DINOv3 (ViT), with or without a head.
+    model     Any with a rotary embedding, a decoder, an encoder, a tower for images or sound, or several of them. Its own
+              rotation is measured first; what no encoding here can do exactly as it does is refused.
     encoding  An encoding; a name, with its `options`; a dictionary of either for each type of layers, where a model
-              has several; or None for what the config says, which computes what the model did. Heads, channels and
+              has several; or None for what the model has, with `options` besides (`learned=True`). Heads, channels and
               the like are the model's unless options say otherwise; all layers share parameters unless `layers` is
               their number.
+    tower     The part of a composite model, by the path of its module ("model.visual"). By default, None as the encoding
+              goes into all parts, and another one into the only part that there is.
+    describe  Print what was found and done, in a line for each part.
 
     What was installed before is replaced. The encoding's parameters are the model's from now on, in float32, and its
     config says what to save it as (`config.ropewalk`), unless it is still what the config said. A folded model takes no
     encoding but the one that it has.
     """
-    host = find(model)
+    several = find_hosts(model) if tower is None and encoding is None and isinstance(model, nn.Module) else []
+    for host in several if len(several) > 1 else [find(model, tower)]:
+        _install_in(model, host, encoding, options)
+        if describe:
+            print(describe_host(find(model, host.path)))
+    return model
+
+
+def _install_in(model: nn.Module, host: Host, encoding: Asked, options: dict[str, Any]) -> None:
     before = plain_config(host)
-    made = build(host, encoding, before, options)
+    about = inspect_host(host)
+    made = build(host, about, encoding, before, options)
     folded = _refuse_others(host, made) or says_folded(encoding)
     for part in _each(made):
         started(part)
-    _take_out(model)
+    _take_out(model, host)
     plain = encoding is None and not options
     config = copy.deepcopy(before) if plain else marked(before, made, folded=folded)
-    place(model, made, before, config, folded=folded)
-    return model
+    place(model, find(model, host.path), about, made, before, config, folded=folded)
+
+
+def describe_host(host: Host) -> str:
+    """What a part of a model has, in a line."""
+    here = host.rotary
+    assert isinstance(here, Positions)
+    parts = here.own if isinstance(here.own, dict) else {"": here.own}
+    shown = "; ".join(
+        f"{kind}: {each.name}, {each.summary()}" if kind else f"{each.name}, {each.summary()}"
+        for kind, each in parts.items()
+    )
+    return f"{host.named}: {len(host.attentions)} layers, positions as {here.ids}, now {shown}"
 
 
 def uninstall(model: Model) -> Model:
@@ -49,20 +76,28 @@ def uninstall(model: Model) -> Model:
 
     A model that was folded is refused: its own rotation is another one in the basis that its weights hold.
     """
-    _refuse_others(find(model), None)
-    return _take_out(model)
-
-
-def _take_out(model: Model) -> Model:
-    host = find(model)
-    here = host.rotary
-    if isinstance(here, Positions):
-        for module in (*host.attentions, *host.layers[:1]):
-            _unhook(module)
-        config = plain_config(host)
-        setattr(host.base, host.family.place, here.host)
-        swap(model, host.config, config)
+    found = find_hosts(model) if isinstance(model, nn.Module) else []
+    if not found:
+        raise TypeError(f"{describe_missing(model)}, got {type(model).__name__}")
+    for host in found:
+        _refuse_others(host, None)
+    for host in found:
+        _take_out(model, host)
     return model
+
+
+def _take_out(model: nn.Module, host: Host) -> None:
+    here = host.rotary
+    if not isinstance(here, Positions):
+        return
+    for module in (*host.attentions, *host.layers[:1]):
+        _unhook(module)
+    for attention in each_attention(host):
+        rebinding.restore(attention)
+    config = plain_config(host)
+    for owner, name in host.places:
+        setattr(owner, name, getattr(owner, name).host)
+    swap(model, host.config, config)
 
 
 def _refuse_others(host: Host, made: Made | None) -> bool:
@@ -89,10 +124,16 @@ def _same(one: Made, other: Made | None) -> bool:
     return all(torch.equal(value.cpu(), values[name].cpu()) for name, value in one.state_dict().items())
 
 
-def installed(model: nn.Module) -> Made | None:
-    """The encoding of a model, or those of its types of layers, or None if there is none of ours."""
-    here = find(model).rotary
-    return here.own if isinstance(here, Positions) else None
+def installed(model: nn.Module) -> Any:
+    """The encoding of a model, or those of its types of layers, or None if there is none of ours.
+
+    Of a model with several parts, a dictionary of these by the paths of the parts that have an encoding.
+    """
+    found = find_hosts(model) if isinstance(model, nn.Module) else []
+    if not found:
+        raise TypeError(f"{describe_missing(model)}, got {type(model).__name__}")
+    here = {host.path: host.rotary.own for host in found if isinstance(host.rotary, Positions)}
+    return next(iter(here.values()), None) if len(found) == 1 else here or None
 
 
 def remark(model: nn.Module) -> None:
@@ -106,14 +147,26 @@ def remark(model: nn.Module) -> None:
     _hook(host, here)
 
 
-def place(model: nn.Module, made: Made, before: Any, config: Any, *, folded: bool) -> None:
-    """Put encodings in their place in a model that has none, and a config in the place of its own."""
-    host = find(model)
-    apply_rotary.teach(host.modelling)
-    kind = TextPositions if host.family.axes == 1 else ImagePositions
+def place(
+    model: nn.Module, host: Host, about: dict[str | None, Found], made: Made, before: Any, config: Any, *, folded: bool
+) -> None:
+    """Put encodings in their place in a host that has none, and a config in the place of its own."""
+    found = next(iter(about.values()))
+    kind = ImagePositions if found.kind == "pixels" else IdPositions
+    single = not isinstance(found.first.calls[0].outputs, tuple)
+    positions = kind(made, host.rotary, len(host.attentions), before, ids=found.kind, single=single, folded=folded)
+    positions.train(host.base.training)
     device = next(iter(host.base.parameters())).device
-    positions = kind(made, host.rotary, len(host.layers), before, folded=folded).train(host.base.training)
-    setattr(host.base, host.family.place, positions if device.type == "meta" else positions.to(device))
+    usages = {}
+    for name, each in about.items():
+        usages |= read_usages(each, host, made if isinstance(made, Encoding) else made[str(name)])
+    (owner, attribute), *others = host.places
+    setattr(owner, attribute, positions if device.type == "meta" else positions.to(device))
+    for layer, (module, name) in enumerate(others, start=1):
+        setattr(module, name, Follower(positions, getattr(module, name), layer))
+    for attention in each_attention(host):
+        if id(attention) in usages:
+            rebinding.rebind(attention, usages[id(attention)])
     swap(model, host.config, config)
     if any(_code(encoding).biased for encoding in _each(made)):
         host.config._attn_implementation = ours(host.config._attn_implementation)
@@ -129,6 +182,8 @@ def _hook(host: Host, positions: Positions) -> None:
     for module in (*host.attentions, *host.layers[:1]):
         _unhook(module)
     positions.light = host.config._attn_implementation not in (EAGER, FUSED) and all(map(_light, _each(positions.own)))
+    uses = [usage for module in each_attention(host) for usage in getattr(type(module), "usages", ())]
+    positions.few = positions.ids == "tokens" and all(usage[1:] == (2, -2, 0, None) for usage in uses)
     if positions.light:
         return
     host.layers[0].register_forward_pre_hook(Begin(), with_kwargs=True)
@@ -143,10 +198,20 @@ def _unhook(module: nn.Module) -> None:
 
 
 def swap(model: nn.Module, old: Any, new: Any) -> None:
-    """Another config wherever a model has this one."""
+    """Another config wherever a model has this one, also as a part of another config."""
+    if old is new:
+        return
     for module in model.modules():
         if not isinstance(module, Positions) and vars(module).get("config") is old:
             module.config = new
+    wholes = {id(config): config for module in model.modules() if (config := vars(module).get("config")) is not None}
+    for whole in wholes.values():
+        names = [name for name, value in getattr(whole, "__dict__", {}).items() if value is old]
+        if names:
+            other = copy.copy(whole)
+            for name in names:
+                setattr(other, name, new)
+            swap(model, whole, other)
 
 
 def _light(encoding: Encoding) -> bool:

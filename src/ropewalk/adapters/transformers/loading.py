@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from ropewalk.adapters.transformers.building import build
 from ropewalk.adapters.transformers.config_io import NAME, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
-from ropewalk.adapters.transformers.families import Host, hosts
+from ropewalk.adapters.transformers.hosts import Host, find, find_hosts
+from ropewalk.adapters.transformers.native import inspect_host
 from ropewalk.adapters.transformers.installing import place, swap
 from ropewalk.encoding import Encoding
 
@@ -29,7 +30,7 @@ def finish(model: nn.Module) -> None:
     config = getattr(model, "config", None)
     if config is None or getattr(config, NAME, None) is None:
         return
-    for host in hosts(model):
+    for host in find_hosts(model):
         if host.base is model and not isinstance(host.rotary, Positions):
             _fill(host, config)
         elif GIVEN.get(host.base) is config:
@@ -39,9 +40,12 @@ def finish(model: nn.Module) -> None:
 def _fill(host: Host, config: Any) -> None:
     """Give a model the encoding, and a config of its own: the one it was made from is somebody else's."""
     plain = unmarked(config)
-    setattr(host.base, host.family.place, type(host.rotary)(plain))
-    made, folded = build(host, config.ropewalk, plain, {}), says_folded(config.ropewalk)
-    place(host.base, made, plain, copy.deepcopy(config), folded=folded)
+    for owner, name in host.places:
+        setattr(owner, name, type(getattr(owner, name))(plain))
+    host = find(host.base, "")
+    about = inspect_host(host)
+    made, folded = build(host, about, config.ropewalk, plain, {}), says_folded(config.ropewalk)
+    place(host.base, host, about, made, plain, copy.deepcopy(config), folded=folded)
     GIVEN[host.base] = config
 
 

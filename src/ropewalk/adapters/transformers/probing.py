@@ -1,0 +1,295 @@
+"""What a host does to q and k, measured: how its attention calls the rotation, and the matrices that come of it.
+
+The attention of a host runs once on two or more tokens of zeros, up to the rotation, whose arguments tell the shapes of q and k.
+Then the host's own functions rotate the basis vectors: that is the matrix of a position, whatever the host's code looks like.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.adapters.transformers.apply_rotary import Usage
+from ropewalk.adapters.transformers.rebinding import find_rotations, host_class, rebind_to, restore, rotation_function
+
+TOKENS = 7  # of the probe: unlike the numbers of heads that models have
+COSINES = ("cos", "sin", "freqs_cis", "freqs_ci", "position_embeddings", "sinusoidal_pos")
+IDS = ("tokens", "axes first", "flat", "axes last", "pixels")  # (B N), (A B N), (N A), (B N A), images (B C H W)
+
+
+class HostRefusedError(TypeError):
+    """A host cannot be understood, or does something that no encoding here can stand for."""
+
+
+class _Reached(Exception):
+    """The rotation was called as often as the probe wants."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a rotation function by an attention."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    outputs: Any
+    ids: Tensor | None
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What an attention rotates."""
+
+    usage: Usage
+    calls: tuple[Call, ...]
+    width: int
+    heads: int
+    kv_heads: int
+
+
+def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
+    """How a rotary embedding takes positions, one of `IDS`, and how many axes these have."""
+    if "pixel_values" in inspect.signature(rotary.forward).parameters:
+        return "pixels", 2
+    trials = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
+    trials += [
+        ("tokens", 1, (1, TOKENS)),
+        ("flat", 2, (TOKENS, 2)),
+        ("flat", 3, (TOKENS, 3)),
+        ("axes last", 2, (1, TOKENS, 2)),
+    ]
+    device = device_of(rotary)
+    for kind, axes, shape in trials:
+        try:
+            out = call_rotary(rotary, torch.ones(shape, dtype=torch.long, device=device), layer_type)
+        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
+            continue
+        table = out[0] if isinstance(out, tuple) else out
+        if isinstance(table, Tensor) and table.ndim > 1 and table.shape[-2] == TOKENS and table.shape[:-2].numel() == 1:
+            return kind, axes
+    raise HostRefusedError(f"{type(rotary).__name__} takes positions in a way that is not known here")
+
+
+def make_ids(kind: str, points: Tensor) -> Tensor:
+    """Positions (N A) as a rotary embedding takes them."""
+    if kind == "tokens":
+        return points[None, :, 0]
+    if kind == "axes first":
+        return points.T[:, None]
+    return points if kind == "flat" else points[None]
+
+
+def call_rotary(rotary: nn.Module, ids: Tensor, layer_type: str | None) -> Any:
+    """The tables of a rotary embedding."""
+    options = {} if layer_type is None else {"layer_type": layer_type}
+    with torch.no_grad():
+        return rotary(torch.zeros(1, ids.shape[-1], 2, device=ids.device), ids, **options)
+
+
+def call_on_pixels(rotary: Any, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for an image of so many patches, as they are when a model is not trained."""
+    patch = rotary.config.patch_size
+    height, width = (patch, patch) if isinstance(patch, int) else patch
+    training = rotary.training
+    try:
+        with torch.no_grad():
+            return rotary.eval()(torch.zeros(1, 3, rows * height, columns * width, device=device_of(rotary)))
+    finally:
+        rotary.train(training)
+
+
+def device_of(rotary: nn.Module) -> torch.device:
+    """Where the frequencies lie."""
+    return next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
+
+
+def read_shapes(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, layer_type: str | None) -> tuple[Shapes, ...]:
+    """What an attention rotates, one for each of its functions."""
+    calls = _capture(attention, rotary, kind, axes, layer_type)
+    named: dict[str, list[Call]] = {}
+    for call in calls:
+        named.setdefault(call.name, []).append(call)
+    return tuple(_shapes(name, several) for name, several in named.items())
+
+
+def _shapes(name: str, calls: list[Call]) -> Shapes:
+    count = _count(calls[0].function)
+    xs = [x for call in calls for x in _rotated(call, count)]
+    axis = _token_axis(xs[0])
+    heads = [x.shape[-2 if axis == -3 else -3] if x.ndim > 2 else 1 for x in xs]
+    return Shapes(Usage(name, count, axis), tuple(calls), xs[0].shape[-1], heads[0], heads[-1])
+
+
+def _count(function: Callable[..., Any]) -> int:
+    """How many tensors a rotation function rotates."""
+    names = list(inspect.signature(function).parameters)
+    first = next((index for index, name in enumerate(names) if name in COSINES), None)
+    if first not in (1, 2):
+        raise HostRefusedError(f"{function.__name__}({', '.join(names)}) takes something else than q, k and tables")
+    return first
+
+
+def _rotated(call: Call, count: int) -> list[Tensor]:
+    given = [*call.args, *call.options.values()][:count]
+    return [x for x in given if isinstance(x, Tensor)]
+
+
+def _token_axis(x: Tensor) -> int:
+    if x.shape[-2] == TOKENS:
+        return -2
+    if x.ndim > 2 and x.shape[-3] == TOKENS:
+        return -3
+    raise HostRefusedError(
+        f"its attention rotates q of {tuple(x.shape)}, among which {TOKENS} tokens of a probe are not found"
+    )
+
+
+def _capture(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, layer_type: str | None) -> list[Call]:
+    """The calls of rotation functions by an attention that is given tokens of zeros."""
+    device = next((weight.device for weight in attention.parameters()), torch.device("cpu"))
+    points = torch.arange(TOKENS, device=device_of(rotary))[:, None].expand(TOKENS, axes)
+    if kind == "pixels":
+        ids, outputs = points, call_on_pixels(rotary, 1, TOKENS)
+    else:
+        ids = make_ids(kind, points)
+        outputs = call_rotary(rotary, ids, layer_type)
+    moved = tuple(each.to(device) for each in outputs) if isinstance(outputs, tuple) else outputs.to(device)
+    calls: list[Call] = []
+    own: list[Any] = []
+    functions = {name: _spy(name, rotation_function(host_class(attention), name), calls, lambda: own[-1] if own else moved, ids)
+                 for name in find_rotations(host_class(attention))}  # fmt: skip
+    hook = rotary.register_forward_hook(lambda module, args, out: own.append(out))
+    before, training = type(attention), attention.training
+    errors = []
+    try:
+        rebind_to(attention, functions)
+        attention.eval()
+        for hidden in _hidden(attention, device):
+            calls.clear()
+            try:
+                with torch.no_grad():
+                    attention(**_arguments(attention, hidden, moved, ids.to(device)))
+            except _Reached:
+                return calls
+            except Exception as error:  # whatever a host raises when it is given something that it does not know
+                errors.append(error)
+            if calls:
+                return calls
+    finally:
+        hook.remove()
+        restore(attention)
+        attention.__class__ = before
+        attention.train(training)
+    said = f"{type(errors[-1]).__name__}: {errors[-1]}" if errors else "it rotated nothing"
+    raise HostRefusedError(f"{before.__name__} could not be tried on {TOKENS} tokens: {said}")
+
+
+def _spy(name: str, function: Any, calls: list[Call], outputs: Callable[[], Any], ids: Tensor) -> Callable[..., Any]:
+    count = _count(function)
+
+    def spy(*args: Any, **options: Any) -> Any:
+        calls.append(Call(name, function, args, options, outputs(), ids))
+        if count == 2 or len([call for call in calls if call.name == name]) == 2:
+            raise _Reached
+        return args[0]
+
+    return spy
+
+
+def _hidden(attention: nn.Module, device: torch.device) -> list[Tensor]:
+    """Tokens as the attention may want them, the likeliest first."""
+    linear = next((each for each in attention.modules() if isinstance(getattr(each, "weight", None), Tensor)
+                   and getattr(each, "weight").ndim == 2), None)  # fmt: skip
+    config = getattr(attention, "config", None)
+    width = getattr(linear, "in_features", None) or getattr(config, "hidden_size", None)
+    if width is None:
+        raise HostRefusedError(f"{type(attention).__name__} has no linear layer that tells how wide tokens are")
+    weight = getattr(linear, "weight", None)
+    dtype = weight.dtype if isinstance(weight, Tensor) and weight.is_floating_point() else torch.float32
+    shapes = [(1, TOKENS, width), (TOKENS, width)]
+    if "cu_seqlens" in inspect.signature(host_class(attention).forward).parameters:
+        shapes.reverse()
+    return [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
+
+
+def _arguments(attention: nn.Module, hidden: Tensor, outputs: Any, ids: Tensor) -> dict[str, Any]:
+    """What the forward method of an attention is called with."""
+    given: dict[str, Any] = {}
+    for name, parameter in inspect.signature(host_class(attention).forward).parameters.items():
+        if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name in ("hidden_states", "query", "key", "value", "context_hidden_states"):
+            given[name] = hidden
+        elif "position_embeddings" in name or name in ("freqs_ci", "rotary_pos_emb"):
+            given[name] = outputs
+        elif name == "position_ids":
+            given[name] = ids
+        elif name == "cu_seqlens":
+            given[name] = torch.tensor([0, TOKENS], dtype=torch.int32, device=hidden.device)
+        elif name == "max_seqlen":
+            given[name] = TOKENS
+        elif name == "layer_idx":
+            given[name] = 0
+        elif name == "shared_kv_states":
+            given[name] = {}
+        elif parameter.default is parameter.empty:
+            given[name] = None
+    return given
+
+
+def measure(shapes: Shapes, rotary: nn.Module, kind: str, point: Tensor, layer_type: str | None, side: int = 0) -> Tensor:
+    """The matrix (D D), float64, by which a host multiplies q at a position (A,); keys for the side 1."""
+    width, device = shapes.width, device_of(rotary)
+    ids = make_ids(kind, point.to(device).expand(width, -1))
+    tables = call_rotary(rotary, ids, layer_type)
+    basis = torch.eye(width, device=device)
+    call = shapes.calls[min(side, len(shapes.calls) - 1)]
+    sample = _rotated(call, shapes.usage.count)[0]
+    given = basis[None] if shapes.usage.axis == -2 else basis[:, None]
+    given = given[None] if sample.ndim == 4 else given
+    known = {id(call.ids): ids} | dict(zip(_identities(call.outputs), _tensors(tables), strict=True))
+    position = iter(range(shapes.usage.count))
+
+    def replaced(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in known:
+            return known[id(value)]
+        if next(position, None) is None:
+            raise HostRefusedError(
+                f"its attention changes the tables of {type(rotary).__name__} before it calls {call.name}"
+            )
+        return given
+
+    args = [replaced(value) for value in call.args]
+    options = {name: replaced(value) for name, value in call.options.items()}
+    with torch.no_grad():
+        out = call.function(*args, **options)
+    out = out[side if len(shapes.calls) == 1 else 0] if isinstance(out, tuple) else out
+    return out.reshape(width, width).T.double().cpu()
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+
+def _identities(outputs: Any) -> list[int]:
+    return [id(each) for each in _tensors(outputs)]
+
+
+def on_a_device(rotary: nn.Module) -> nn.Module:
+    """The rotary embedding, or where that is on the meta device, one like it that has values."""
+    if device_of(rotary).type != "meta":
+        return rotary
+    kind, config = type(rotary), getattr(rotary, "config", None)
+    with torch.device("cpu"):
+        try:
+            return kind(copy.deepcopy(config))
+        except (TypeError, AttributeError) as error:
+            advice = "load the weights first, then install"
+            raise HostRefusedError(f"{kind.__name__} is on the meta device and cannot be made anew: {advice}") from error
