@@ -24,6 +24,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import ropewalk as rw
 from ropewalk.adapters.transformers import extending, fold_into, install, installed, uninstall
+from ropewalk.adapters.transformers.config_io import KIND
 from tests.adapters.transformers.test_install import (
     DECODERS,
     GROUPED,
@@ -174,9 +175,9 @@ def test_what_is_as_the_config_says_is_saved_as_it_was(tmp_path):
 
 def test_without_this_adapter_it_is_refused(tmp_path, monkeypatch):
     install(llama(), "alibi").save_pretrained(tmp_path)
-    monkeypatch.delitem(ROPE_INIT_FUNCTIONS, "ropewalk")
+    monkeypatch.delitem(ROPE_INIT_FUNCTIONS, KIND)
     for kind in (AutoModelForCausalLM, LlamaModel):
-        with pytest.raises(KeyError, match="ropewalk"):
+        with pytest.raises(KeyError, match="pip install ropewalk, then import ropewalk.adapters.transformers"):
             kind.from_pretrained(tmp_path)
 
 
@@ -201,7 +202,7 @@ def test_an_encoding_is_not_started_anew():
 
 def test_other_kinds_of_models_are_refused():
     parameters = {"rope_type": "ropewalk", "rope_theta": 1e4}
-    with pytest.raises(ValueError, match="got qwen2"):
+    with pytest.raises(ValueError, match="got one without"):
         Qwen2Model(Qwen2Config(**TEXT, num_key_value_heads=2, rope_parameters=parameters))
     with pytest.raises(ValueError, match=r"encoding.*'ropewalk'"):
         LlamaModel(LlamaConfig(**GROUPED, rope_parameters=parameters))

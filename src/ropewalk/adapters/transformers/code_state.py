@@ -79,8 +79,8 @@ class Scored:
 class Choose:
     """A hook before the attention of a layer: it picks the layer's code from whatever the attention is given."""
 
-    def __init__(self, layer: int) -> None:
-        self.layer = layer
+    def __init__(self, owner: str, layer: int) -> None:
+        self.owner, self.layer = owner, layer
 
     def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
         carried = find_carried((args, options))
@@ -88,7 +88,7 @@ class Choose:
             return None
         code = carried.code(self.layer)
         given, chosen = put_in_place(args, Sealed(code)), put_in_place(options, Sealed(code))
-        function = carried.function = carried.function or str(module.config._attn_implementation)  # type: ignore[union-attr]
+        function = carried.function = carried.function or attention_function(module)
         if function in (FUSED, EAGER):
             chosen[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))
         elif carried.biases:
@@ -105,6 +105,9 @@ class Choose:
 class Begin:
     """A hook before the first layer: it adds to the tokens what their positions say."""
 
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
     def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
         carried = find_carried((args, options))
         if carried is None:
@@ -112,6 +115,11 @@ class Begin:
         if args:
             return (carried.whole.tokens(args[0]), *args[1:]), options
         return args, {**options, "hidden_states": carried.whole.tokens(options["hidden_states"])}
+
+
+def attention_function(module: Any) -> str:
+    """The name of the attention function of a module; old models have none to choose."""
+    return str(module.config._attn_implementation) if hasattr(module, "config") else "eager"
 
 
 def find_carried(given: Any) -> Carried | None:

@@ -1,8 +1,8 @@
 """What a config says of an encoding, so that the model can be saved and loaded.
 
-`config.ropewalk` is the encoding's `config()`, or one for each type of layers; "folded" is among it where the weights of the
-model hold the basis of a folded encoding. `rope_type` is "ropewalk", which no program
-knows that lacks this adapter: it refuses such a checkpoint and does not take it for a model with RoPE.
+`config.ropewalk` is the encoding's `config()`, or one for each type of layers, or for each part of the model that shares the
+config; "folded" is among it where the weights hold the basis of a folded encoding. `rope_type` becomes one that no program
+knows without this adapter: it refuses such a checkpoint and does not take it for a model with RoPE.
 """
 
 import copy
@@ -17,26 +17,45 @@ from ropewalk.encoding import Encoding
 
 NAME = "ropewalk"
 REPLACES = "replaces"
+PARTS = "towers"  # under which there are the encodings of several parts that share a config
+KIND = "ropewalk: pip install ropewalk, then import ropewalk.adapters.transformers"
+"""The type of RoPE of a marked config. A program without this adapter does not know it, and shows it in its error."""
 
 
-def marked(config: Any, made: Made, *, folded: bool = False) -> Any:
-    """A copy of a config that says what encoding the model has."""
+def marked(config: Any, made: Made, host: Host, *, folded: bool = False) -> Any:
+    """A copy of a config that says what encoding a host has."""
     other = copy.deepcopy(config)
     said = made.config() if isinstance(made, Encoding) else {kind: each.config() for kind, each in made.items()}
-    other.ropewalk = said | ({FOLDED: True} if folded else {})
-    if getattr(other, "rope_parameters", None):
-        other.rope_parameters = _each(other.rope_parameters, _mark)
+    said |= {FOLDED: True} if folded else {}
+    before = getattr(other, NAME, None) or {}
+    other.ropewalk = {PARTS: {**before.get(PARTS, {}), host.key: said}} if host.shares_config else said
+    if getattr(other, "rope_parameters", None) and "ROPE_INIT_FUNCTIONS" in _names_of(type(host.host_rotary)):
+        plain, other.rope_parameters = other.rope_parameters, _each(other.rope_parameters, _mark)
+        try:
+            type(other).from_dict(other.to_dict())
+        except Exception:  # configs may insist on types of their own, in errors of any kind
+            other.rope_parameters = plain
     return other
 
 
-def unmarked(config: Any) -> Any:
-    """A copy of a config without what `marked` wrote."""
+def unmarked(config: Any, key: str | None = None) -> Any:
+    """A copy of a config without what `marked` wrote, for all parts that share it or for one."""
     other = copy.deepcopy(config)
+    rest = {name: said for name, said in (getattr(other, NAME, None) or {}).get(PARTS, {}).items() if name != key}
+    if key is not None and rest:
+        other.ropewalk = {PARTS: rest}
+        return other
     if hasattr(other, NAME):
         del other.ropewalk
     if getattr(other, "rope_parameters", None):
         other.rope_parameters = _each(other.rope_parameters, _unmark)
     return other
+
+
+def read_mark(config: Any, key: str) -> Any:
+    """What a config says of the encoding of a host, or None."""
+    said = getattr(config, NAME, None)
+    return said[PARTS].get(key) if said is not None and PARTS in said else said
 
 
 def says_folded(asked: Any) -> bool:
@@ -49,7 +68,7 @@ def plain_config(host: Host) -> Any:
     here = host.rotary
     if not isinstance(here, Positions):
         return host.config
-    now, was = unmarked(host.config), here.host_config
+    now, was = unmarked(host.config, host.key), here.host_config
     if now._attn_implementation == ours(was._attn_implementation):
         now._attn_implementation = was._attn_implementation
     now._attn_implementation = theirs(now._attn_implementation)
@@ -74,12 +93,20 @@ def _each(parameters: Mapping[str, Any], change: Any) -> dict[str, Any]:
     return {kind: change(value) if isinstance(value, Mapping) else value for kind, value in parameters.items()}
 
 
+def _names_of(rotary: type) -> tuple[str, ...]:
+    """The names in the constructor of a rotary embedding: some look their type of RoPE up, others insist on one."""
+    code = getattr(rotary.__init__, "__code__", None)
+    return () if code is None else code.co_names
+
+
 def _mark(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {**parameters, "rope_type": NAME, REPLACES: parameters.get("rope_type", "default")}
+    if parameters.get("rope_type") in (NAME, KIND):
+        return dict(parameters)
+    return {**parameters, "rope_type": KIND, REPLACES: parameters.get("rope_type", "default")}
 
 
 def _unmark(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    if parameters.get("rope_type") != NAME:
+    if parameters.get("rope_type") not in (NAME, KIND):
         return dict(parameters)
     rest = {key: value for key, value in parameters.items() if key != REPLACES}
     return {**rest, "rope_type": parameters.get(REPLACES, "default")}

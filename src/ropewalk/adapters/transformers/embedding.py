@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ropewalk import positions as places
 from ropewalk.adapters.transformers.apply_rotary import lighter
-from ropewalk.adapters.transformers.code_state import Carried, each_layer, find_carried, put_in_place
+from ropewalk.adapters.transformers.code_state import Carried, each_layer
 from ropewalk.code import Chain, Code, Sealed
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
@@ -26,6 +26,7 @@ class Positions(nn.Module):
     folded  Whether the weights of q and k hold the basis of the encoding.
     light   Whether all layers turn alike by what nobody learns, so that a code alone goes through the model, without hooks.
     few     Whether few tokens may be turned in few calls.
+    layer   Whose code is wanted here, where each attention has a rotary embedding of its own.
     """
 
     def __init__(
@@ -43,7 +44,15 @@ class Positions(nn.Module):
         self.encoding = nn.ModuleDict(encoding) if isinstance(encoding, dict) else encoding
         self.host, self.count, self.folded, self.light = host, count, folded, False
         self.ids, self.single, self.few = ids, single, False
+        self.layer: int | None = None
         self.host_config = config
+
+    def __getattr__(self, name: str) -> Any:
+        """What models ask of their rotary embedding besides."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("host"), name)
 
     def of(self, layer_type: str | None) -> Encoding:
         """The encoding of a type of layers."""
@@ -56,11 +65,13 @@ class Positions(nn.Module):
         """The encoding, or those of all types of layers."""
         return self.of(None) if isinstance(self.encoding, Encoding) else {kind: self.of(kind) for kind in self.encoding}
 
-    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding) -> Any:
-        """The codes that a forward pass carries, in the place of cosines and sines."""
+    def carried(self, make: Callable[[], Code], positions: Tensor, encoding: Encoding, layer: int | None = None) -> Any:
+        """The codes that a forward pass carries, or that of one layer, in the place of cosines and sines."""
         code = make()
         if self.light:
             return self.spread(Sealed(code))
+        if layer is not None:
+            return self.spread(Sealed(each_layer(code, self.count)[layer]))
         learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
         biases = biased(encoding, code)
         return self.spread(Carried(code, each_layer(code, self.count), positions, biases, make if learned else None))
@@ -75,6 +86,10 @@ class IdPositions(Positions):
 
     def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
         """The codes for tokens at these positions."""
+        return self.make(x, position_ids, layer_type, self.layer)
+
+    def make(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None, layer: int | None = None) -> Any:
+        """The codes of all layers, or that of one."""
         encoding = self.of(layer_type)
         points = self._points(position_ids, encoding)
         if by_length(encoding):
@@ -82,7 +97,7 @@ class IdPositions(Positions):
         if self.light and self.few:
             found = lighter(encoding(points), x)
             return self.spread(Sealed(found) if isinstance(found, Code) else found)
-        return self.carried(partial(encoding, points), points, encoding)
+        return self.carried(partial(encoding, points), points, encoding, layer)
 
     def _points(self, ids: Tensor, encoding: Encoding) -> Tensor:
         """Positions as encodings take them: (B N) of tokens, else ([B] N A)."""
@@ -100,16 +115,14 @@ class Follower(nn.Module):
     layer  Whose code it returns.
     """
 
-    def __init__(self, leader: Positions, host: nn.Module, layer: int) -> None:
+    def __init__(self, leader: IdPositions, host: nn.Module, layer: int) -> None:
         super().__init__()
         self.host, self.layer = host, layer
         self.leader = (leader,)  # no child of this module: it would be saved once for each layer
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """The code of this layer."""
-        given = self.leader[0](*args, **options)
-        carried = find_carried(given)
-        return given if carried is None else put_in_place(given, Sealed(carried.code(self.layer)))
+        return self.leader[0].make(*args, **options, layer=self.layer)
 
 
 class ImagePositions(Positions):

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RotaryEmbeddingConfigMixin
 
 from ropewalk import spectra
-from ropewalk.adapters.transformers.config_io import NAME
+from ropewalk.adapters.transformers.config_io import KIND, NAME
 from ropewalk.extension.config import RULES, options, parse
 
 
@@ -36,7 +36,7 @@ def replaced(
 ) -> tuple[Tensor, float]:
     """Frequencies of a rotary embedding that is about to be replaced by the encoding that the config names."""
     if getattr(config, NAME, None) is None:
-        raise ValueError(f"rope_type {NAME!r} is for a config that has an encoding under {NAME!r}, got one without")
+        raise ValueError(f"this rope_type is for a config that has an encoding under {NAME!r}, got one without")
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return torch.ones(head_dim // 2, device=device), 1.0
 
@@ -52,7 +52,7 @@ def accept(self: Any, rope_parameters: dict[str, Any], ignore_keys: set[str] | N
 
 def register() -> list[str]:
     """Enter the rules that transformers lacks, and the type that stands for an encoding. Returns what it entered."""
-    ours = {name: (frequencies, check) for name in RULES} | {NAME: (replaced, accept)}
+    ours = {name: (frequencies, check) for name in RULES} | {NAME: (replaced, accept), KIND: (replaced, accept)}
     missing = [name for name in ours if name not in ROPE_INIT_FUNCTIONS]
     for name in missing:
         ROPE_INIT_FUNCTIONS[name], checker = ours[name]

@@ -8,7 +8,7 @@ rotation function, such as `apply_rotary_pos_emb`, but for what belongs to anoth
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -31,6 +31,8 @@ class Host:
     places      The modules that have the rotary embedding, and under which name: one, or one for each layer.
     attentions  The attention of each layer.
     helpers     Modules inside these that rotate too, such as indexers of sparse attention.
+
+    shares_config  Whether another part of the model has the same config.
     """
 
     base: Any
@@ -38,6 +40,12 @@ class Host:
     places: tuple[tuple[nn.Module, str], ...]
     attentions: tuple[nn.Module, ...]
     helpers: tuple[nn.Module, ...]
+    shares_config: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name among the parts that share a config."""
+        return f"{type(self.base).__name__}.{self.places[0][1]}"
 
     @property
     def config(self) -> Any:
@@ -124,14 +132,15 @@ def find_hosts(model: nn.Module) -> list[Host]:
             attentions, helpers = _users(base, places)
             if attentions:
                 found.append(Host(base, base_path, places, attentions, helpers))
-    return found
+    configs = [id(host.config) for host in found]
+    return [replace(host, shares_config=configs.count(id(host.config)) > 1) for host in found]
 
 
-def find(model: nn.Module, tower: str | None = None) -> Host:
-    """The one part of a model that has a rotary embedding, or the one of this name."""
+def find(model: nn.Module, tower: str | None = None, key: str | None = None) -> Host:
+    """The one part of a model that has a rotary embedding, or the one of this name, and of this key where it has several."""
     found = find_hosts(model) if isinstance(model, nn.Module) else []
     if tower is not None:
-        named = [host for host in found if host.path == tower]
+        named = [host for host in found if host.path == tower and key in (None, host.key)]
         if len(named) == 1:
             return named[0]
         has = ", ".join(repr(host.path) for host in found) or "none"
@@ -169,9 +178,8 @@ def _above(model: nn.Module, paths: list[str]) -> tuple[nn.Module, str]:
         path = ".".join(parts[:length])
         module = model.get_submodule(path)
         inside = all(other == path or other.startswith(f"{path}.") or not path for other in paths)
-        if inside and hasattr(module, "config") and (len(paths) == 1 or not find_rotations(host_class(module))):
-            if not isinstance(module, nn.ModuleList):
-                return module, path
+        if inside and hasattr(module, "config") and not find_rotations(host_class(module)):
+            return module, path
     return model, ""
 
 

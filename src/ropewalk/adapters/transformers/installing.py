@@ -42,7 +42,7 @@ def install(
     for host in several if len(several) > 1 else [find(model, tower)]:
         _install_in(model, host, encoding, options)
         if describe:
-            print(describe_host(find(model, host.path)))
+            print(describe_host(find(model, host.path, host.key)))
     return model
 
 
@@ -55,8 +55,8 @@ def _install_in(model: nn.Module, host: Host, encoding: Asked, options: dict[str
         started(part)
     _take_out(model, host)
     plain = encoding is None and not options
-    config = copy.deepcopy(before) if plain else marked(before, made, folded=folded)
-    place(model, find(model, host.path), about, made, before, config, folded=folded)
+    config = copy.deepcopy(before) if plain else marked(before, made, host, folded=folded)
+    place(model, find(model, host.path, host.key), about, made, before, config, folded=folded)
 
 
 def describe_host(host: Host) -> str:
@@ -81,7 +81,7 @@ def uninstall(model: Model) -> Model:
         raise TypeError(f"{describe_missing(model)}, got {type(model).__name__}")
     for host in found:
         _refuse_others(host, None)
-    for host in found:
+    for host in reversed(found):  # parts that share a config were marked in their order
         _take_out(model, host)
     return model
 
@@ -90,13 +90,15 @@ def _take_out(model: nn.Module, host: Host) -> None:
     here = host.rotary
     if not isinstance(here, Positions):
         return
-    for module in (*host.attentions, *host.layers[:1]):
-        _unhook(module)
-    for attention in each_attention(host):
-        rebinding.restore(attention)
+    _unhook(host)
     config = plain_config(host)
     for owner, name in host.places:
         setattr(owner, name, getattr(owner, name).host)
+    others = [other for other in find_hosts(model) if isinstance(other.rotary, Positions)]
+    kept = {id(attention) for other in others for attention in each_attention(other)}
+    for attention in each_attention(host):
+        if id(attention) not in kept:
+            rebinding.restore(attention)
     swap(model, host.config, config)
 
 
@@ -132,7 +134,9 @@ def installed(model: nn.Module) -> Any:
     found = find_hosts(model) if isinstance(model, nn.Module) else []
     if not found:
         raise TypeError(f"{describe_missing(model)}, got {type(model).__name__}")
-    here = {host.path: host.rotary.own for host in found if isinstance(host.rotary, Positions)}
+    paths = [host.path for host in found]
+    names = [host.path if paths.count(host.path) == 1 else f"{host.path}:{host.places[0][1]}" for host in found]
+    here = {name: host.rotary.own for name, host in zip(names, found, strict=True) if isinstance(host.rotary, Positions)}
     return next(iter(here.values()), None) if len(found) == 1 else here or None
 
 
@@ -141,7 +145,7 @@ def remark(model: nn.Module) -> None:
     host = find(model)
     here = host.rotary
     assert isinstance(here, Positions)
-    config = marked(plain_config(host), here.own, folded=here.folded)
+    config = marked(plain_config(host), here.own, host, folded=here.folded)
     config._attn_implementation = host.config._attn_implementation
     swap(model, host.config, config)
     _hook(host, here)
@@ -161,6 +165,12 @@ def place(
     for name, each in about.items():
         usages |= read_usages(each, host, made if isinstance(made, Encoding) else made[str(name)])
     (owner, attribute), *others = host.places
+    if any(owner is attention for attention in host.attentions):
+        positions.layer = 0
+        if any(_code(encoding).biased for encoding in _each(made)):
+            raise ValueError(
+                f"attention of {host.named} makes its rotation itself: it takes nothing that adds to the logits"
+            )
     setattr(owner, attribute, positions if device.type == "meta" else positions.to(device))
     for layer, (module, name) in enumerate(others, start=1):
         setattr(module, name, Follower(positions, getattr(module, name), layer))
@@ -179,22 +189,23 @@ def _each(made: Made) -> list[Encoding]:
 
 def _hook(host: Host, positions: Positions) -> None:
     """Hooks where layers need more than one code for all of them."""
-    for module in (*host.attentions, *host.layers[:1]):
-        _unhook(module)
+    _unhook(host)
     positions.light = host.config._attn_implementation not in (EAGER, FUSED) and all(map(_light, _each(positions.own)))
     uses = [usage for module in each_attention(host) for usage in getattr(type(module), "usages", ())]
     positions.few = positions.ids == "tokens" and all(usage[1:] == (2, -2, 0, None) for usage in uses)
     if positions.light:
         return
-    host.layers[0].register_forward_pre_hook(Begin(), with_kwargs=True)
+    host.layers[0].register_forward_pre_hook(Begin(host.key), with_kwargs=True)
     for layer, attention in enumerate(host.attentions):
-        attention.register_forward_pre_hook(Choose(layer), with_kwargs=True)
+        attention.register_forward_pre_hook(Choose(host.key, layer), with_kwargs=True)
 
 
-def _unhook(module: nn.Module) -> None:
-    for key in [key for key, hook in module._forward_pre_hooks.items() if isinstance(hook, Begin | Choose)]:
-        del module._forward_pre_hooks[key]
-        module._forward_pre_hooks_with_kwargs.pop(key, None)
+def _unhook(host: Host) -> None:
+    for module in (*host.attentions, *host.layers[:1]):
+        hooks = module._forward_pre_hooks
+        for key in [key for key, hook in hooks.items() if isinstance(hook, Begin | Choose) and hook.owner == host.key]:
+            del hooks[key]
+            module._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
 def swap(model: nn.Module, old: Any, new: Any) -> None:

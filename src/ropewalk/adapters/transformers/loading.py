@@ -15,37 +15,39 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.adapters.transformers.building import build
-from ropewalk.adapters.transformers.config_io import NAME, says_folded, unmarked
+from ropewalk.adapters.transformers.config_io import NAME, read_mark, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
 from ropewalk.adapters.transformers.hosts import Host, find, find_hosts
-from ropewalk.adapters.transformers.native import inspect_host
 from ropewalk.adapters.transformers.installing import place, swap
+from ropewalk.adapters.transformers.native import inspect_host
+from ropewalk.adapters.transformers.probing import remake_rotary
 from ropewalk.encoding import Encoding
 
 GIVEN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # the configs that models were made from: their heads' too
 
 
 def finish(model: nn.Module) -> None:
-    """Give a model that was just made from its config the encoding that this names."""
+    """Give a model that was just made from its config the encodings that this, or those of its parts, name."""
     config = getattr(model, "config", None)
-    if config is None or getattr(config, NAME, None) is None:
+    if config is None:
         return
     for host in find_hosts(model):
-        if host.base is model and not isinstance(host.rotary, Positions):
-            _fill(host, config)
-        elif GIVEN.get(host.base) is config:
-            swap(model, config, host.config)
+        if isinstance(host.rotary, Positions):
+            if GIVEN.get(host.base) is config:
+                swap(model, config, host.config)
+        elif read_mark(host.config, host.key) is not None:
+            _fill(model, host)
 
 
-def _fill(host: Host, config: Any) -> None:
-    """Give a model the encoding, and a config of its own: the one it was made from is somebody else's."""
-    plain = unmarked(config)
+def _fill(model: nn.Module, host: Host) -> None:
+    """Give a host the encoding, and a config of its own: the one it was made from is somebody else's."""
+    config = host.config
+    plain, said = unmarked(config), read_mark(config, host.key)
     for owner, name in host.places:
-        setattr(owner, name, type(getattr(owner, name))(plain))
-    host = find(host.base, "")
+        setattr(owner, name, remake_rotary(getattr(owner, name), config, plain))
+    host = find(model, host.path, host.key)
     about = inspect_host(host)
-    made, folded = build(host, about, config.ropewalk, plain, {}), says_folded(config.ropewalk)
-    place(host.base, host, about, made, plain, copy.deepcopy(config), folded=folded)
+    place(model, host, about, build(host, about, said, plain, {}), plain, copy.deepcopy(config), folded=says_folded(said))
     GIVEN[host.base] = config
 
 

@@ -67,22 +67,25 @@ def inspect_host(host: Host) -> dict[str | None, Found]:
     for kind in types:
         ids, axes = detect_ids(rotary, kind)
         found[kind] = Found(rotary, ids, axes, kind)
-    known: dict[Any, tuple[Shapes, ...]] = {}
+    known: dict[Any, list[tuple[Shapes, ...] | None]] = {}
     refused: dict[str | None, HostRefusedError] = {}
-    for layer, attention in enumerate(each_attention(host)):
+    for layer, attention in enumerate(host.attentions):
         kind = None if types == [None] else layer_type_of(attention, layer, host.config, types)
         if kind not in found:
             continue
         about = found[kind]
+        helpers = [module for module in attention.modules() if any(module is helper for helper in host.helpers)]
         alike = (type(attention), kind, *(getattr(attention, name, None) for name in ("head_dim", "num_heads", "use_rope")))
         if alike not in known:
             try:
-                known[alike] = read_shapes(attention, rotary, about.kind, about.axes, kind)
+                shapes = read_shapes(attention, helpers, rotary, about.kind, about.axes, kind)
             except HostRefusedError as error:
-                refused[kind] = error
-                known[alike] = ()
-        if known[alike]:
-            about.shapes[id(attention)] = known[alike]
+                refused.setdefault(kind, error)  # another layer may rotate
+                continue
+            known[alike] = [shapes.get(id(module)) for module in (attention, *helpers)]
+        for module, own in zip((attention, *helpers), known[alike], strict=False):
+            if own is not None:
+                about.shapes[id(module)] = own
     for kind in [kind for kind, about in found.items() if not about.shapes]:
         if kind in refused:
             raise refused[kind]

@@ -108,13 +108,18 @@ def device_of(rotary: nn.Module) -> torch.device:
     return next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
 
 
-def read_shapes(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, layer_type: str | None) -> tuple[Shapes, ...]:
-    """What an attention rotates, one for each of its functions."""
-    calls = _capture(attention, rotary, kind, axes, layer_type)
-    named: dict[str, list[Call]] = {}
-    for call in calls:
-        named.setdefault(call.name, []).append(call)
-    return tuple(_shapes(name, several) for name, several in named.items())
+def read_shapes(
+    attention: nn.Module, helpers: list[nn.Module], rotary: nn.Module, kind: str, axes: int, layer_type: str | None
+) -> dict[int, tuple[Shapes, ...]]:
+    """What an attention and its helpers rotate, by the module, one for each of its functions."""
+    calls = _capture(attention, helpers, rotary, kind, axes, layer_type)
+    found = {}
+    for module, own in calls.items():
+        named: dict[str, list[Call]] = {}
+        for call in own:
+            named.setdefault(call.name, []).append(call)
+        found[module] = tuple(_shapes(name, several) for name, several in named.items())
+    return found
 
 
 def _shapes(name: str, calls: list[Call]) -> Shapes:
@@ -149,8 +154,10 @@ def _token_axis(x: Tensor) -> int:
     )
 
 
-def _capture(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, layer_type: str | None) -> list[Call]:
-    """The calls of rotation functions by an attention that is given tokens of zeros."""
+def _capture(
+    attention: nn.Module, helpers: list[nn.Module], rotary: nn.Module, kind: str, axes: int, layer_type: str | None
+) -> dict[int, list[Call]]:
+    """The calls of rotation functions by an attention that is given tokens of zeros, and by its helpers."""
     device = next((weight.device for weight in attention.parameters()), torch.device("cpu"))
     points = torch.arange(TOKENS, device=device_of(rotary))[:, None].expand(TOKENS, axes)
     if kind == "pixels":
@@ -159,15 +166,29 @@ def _capture(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, laye
         ids = make_ids(kind, points)
         outputs = call_rotary(rotary, ids, layer_type)
     moved = tuple(each.to(device) for each in outputs) if isinstance(outputs, tuple) else outputs.to(device)
-    calls: list[Call] = []
-    own: list[Any] = []
-    functions = {name: _spy(name, rotation_function(host_class(attention), name), calls, lambda: own[-1] if own else moved, ids)
-                 for name in find_rotations(host_class(attention))}  # fmt: skip
+    own: list[Any] = []  # tables that the attention made by itself
+    modules = [attention, *helpers]
+    calls: dict[int, list[Call]] = {}
+
+    def spy(module: nn.Module, name: str, function: Any) -> Callable[..., Any]:
+        count = _count(function)
+
+        def called(*args: Any, **options: Any) -> Any:
+            calls.setdefault(id(module), []).append(Call(name, function, args, options, own[-1] if own else moved, ids))
+            same = [call for call in calls[id(module)] if call.name == name]
+            if not helpers and (count == 2 or len(same) == 2):
+                raise _Reached
+            return function(*args, **options)
+
+        return called
+
     hook = rotary.register_forward_hook(lambda module, args, out: own.append(out))
-    before, training = type(attention), attention.training
-    errors = []
+    before, training = [type(module) for module in modules], attention.training
+    errors: list[Exception] = []
     try:
-        rebind_to(attention, functions)
+        for module in modules:
+            kinds = host_class(module)
+            rebind_to(module, {name: spy(module, name, rotation_function(kinds, name)) for name in find_rotations(kinds)})
         attention.eval()
         for hidden in _hidden(attention, device):
             calls.clear()
@@ -178,33 +199,21 @@ def _capture(attention: nn.Module, rotary: nn.Module, kind: str, axes: int, laye
                 return calls
             except Exception as error:  # whatever a host raises when it is given something that it does not know
                 errors.append(error)
-            if calls:
+            if len(calls) == len(modules):
                 return calls
     finally:
         hook.remove()
-        restore(attention)
-        attention.__class__ = before
         attention.train(training)
-    said = f"{type(errors[-1]).__name__}: {errors[-1]}" if errors else "it rotated nothing"
-    raise HostRefusedError(f"{before.__name__} could not be tried on {TOKENS} tokens: {said}")
-
-
-def _spy(name: str, function: Any, calls: list[Call], outputs: Callable[[], Any], ids: Tensor) -> Callable[..., Any]:
-    count = _count(function)
-
-    def spy(*args: Any, **options: Any) -> Any:
-        calls.append(Call(name, function, args, options, outputs(), ids))
-        if count == 2 or len([call for call in calls if call.name == name]) == 2:
-            raise _Reached
-        return args[0]
-
-    return spy
+        for module, host in zip(modules, before, strict=True):
+            restore(module, host)
+    said = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "it rotated nothing"
+    raise HostRefusedError(f"{host_class(attention).__name__} could not be tried on {TOKENS} tokens: {said}")
 
 
 def _hidden(attention: nn.Module, device: torch.device) -> list[Tensor]:
     """Tokens as the attention may want them, the likeliest first."""
     linear = next((each for each in attention.modules() if isinstance(getattr(each, "weight", None), Tensor)
-                   and getattr(each, "weight").ndim == 2), None)  # fmt: skip
+                   and each.weight.ndim == 2), None)  # fmt: skip
     config = getattr(attention, "config", None)
     width = getattr(linear, "in_features", None) or getattr(config, "hidden_size", None)
     if width is None:
@@ -282,14 +291,29 @@ def _identities(outputs: Any) -> list[int]:
     return [id(each) for each in _tensors(outputs)]
 
 
+def remake_rotary(rotary: nn.Module, config: Any, plain: Any) -> nn.Module:
+    """The rotary embedding made anew with another config than it was made with; itself where it does not take one."""
+    names = list(inspect.signature(type(rotary)).parameters)
+    if not names or names[0] != "config" or config.to_dict() == plain.to_dict():
+        return rotary
+    rest = {name: getattr(rotary, name) for name in names[1:] if hasattr(rotary, name)}
+    return type(rotary)(plain, **rest)
+
+
 def on_a_device(rotary: nn.Module) -> nn.Module:
     """The rotary embedding, or where that is on the meta device, one like it that has values."""
     if device_of(rotary).type != "meta":
         return rotary
     kind, config = type(rotary), getattr(rotary, "config", None)
+    names = list(inspect.signature(kind).parameters)
     with torch.device("cpu"):
         try:
-            return kind(copy.deepcopy(config))
+            rest = {name: getattr(rotary, name) for name in names[1:] if hasattr(rotary, name)}
+            return (
+                kind(copy.deepcopy(config), **rest)
+                if names[:1] == ["config"]
+                else kind(*[getattr(rotary, name) for name in names])
+            )
         except (TypeError, AttributeError) as error:
             advice = "load the weights first, then install"
             raise HostRefusedError(f"{kind.__name__} is on the meta device and cannot be made anew: {advice}") from error

@@ -47,9 +47,9 @@ def rebind_to(attention: nn.Module, functions: dict[str, Callable[..., Any]]) ->
     _change_class(attention, _subclass(host_class(attention), functions, {}))
 
 
-def restore(attention: nn.Module) -> None:
-    """Give an attention module its own class back."""
-    _change_class(attention, host_class(attention))
+def restore(attention: nn.Module, kind: type | None = None) -> None:
+    """Give an attention module its own class back, or one that it had meanwhile."""
+    _change_class(attention, kind or host_class(attention))
 
 
 def host_class(module: nn.Module) -> Any:
