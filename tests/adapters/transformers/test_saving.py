@@ -177,7 +177,7 @@ def test_without_this_adapter_it_is_refused(tmp_path, monkeypatch):
     install(llama(), "alibi").save_pretrained(tmp_path)
     monkeypatch.delitem(ROPE_INIT_FUNCTIONS, KIND)
     for kind in (AutoModelForCausalLM, LlamaModel):
-        with pytest.raises(KeyError, match="pip install ropewalk, then import ropewalk.adapters.transformers"):
+        with pytest.raises(KeyError, match=r"pip install ropewalk, then import ropewalk\.adapters"):
             kind.from_pretrained(tmp_path)
 
 

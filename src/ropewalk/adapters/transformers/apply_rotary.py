@@ -72,7 +72,7 @@ def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
         if not codes:
             return host(*args, **options)
         tensors = [each for each in given[: usage.count] if isinstance(each, Tensor)]
-        whole = len(args) < usage.count and not len(tensors) == usage.count
+        whole = len(args) < usage.count and len(tensors) != usage.count
         turned = _rotate_each(usage, codes[0], tensors)
         if usage.count == 1 or whole:
             return turned[0]

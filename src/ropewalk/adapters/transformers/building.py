@@ -70,7 +70,7 @@ def _named(host: Host, found: Found, asked: Any, config: Any, options: dict[str,
 
 
 def _inherited(host: Host, found: Found, name: str, config: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the encoding that a host has already, where it is asked for by name; others are said to replace them."""
+    """The options of the encoding that a host has, where it is asked for by name. Options that replace these are named."""
     here = native(host, found, config, {})
     if here.name != name:
         return {}

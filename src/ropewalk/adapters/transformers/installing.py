@@ -169,7 +169,7 @@ def place(
         positions.layer = 0
         if any(_code(encoding).biased for encoding in _each(made)):
             raise ValueError(
-                f"attention of {host.named} makes its rotation itself: it takes nothing that adds to the logits"
+                f"attention of {host.named} makes its rotation itself and takes nothing that adds to logits"
             )
     setattr(owner, attribute, positions if device.type == "meta" else positions.to(device))
     for layer, (module, name) in enumerate(others, start=1):

@@ -1,4 +1,4 @@
-"""The encoding that a host has already: RoPE as its config says, or the wave vectors that its own rotation was measured to have.
+"""The encoding that a host has already: RoPE as its config says, or the wave vectors that its rotation was measured to have.
 
 Either is compared with the matrices of the host before anybody gets it.
 """
@@ -181,10 +181,9 @@ def _laid_out(waves: dict[tuple[int, int], list[float]], width: int, axes: int, 
     still = [0.0] * axes
     if distances == {1} and (len(waves) > 1 or width == 2):
         offset = least % 2
-        first = offset if width - most - 1 < least or least < 2 else offset
-        count = (most + 1 - first) // 2
-        table = [waves.get((first + 2 * n, first + 2 * n + 1), still) for n in range(count)]
-        return Waves(torch.tensor(table, dtype=torch.float64), True, first, factor)
+        count = (most + 1 - offset) // 2
+        table = [waves.get((offset + 2 * n, offset + 2 * n + 1), still) for n in range(count)]
+        return Waves(torch.tensor(table, dtype=torch.float64), True, offset, factor)
     if len(distances) == 1:
         (half,) = distances
         offset = 0 if least < half and max(i for i, _ in waves) < half else least

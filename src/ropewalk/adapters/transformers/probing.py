@@ -1,6 +1,6 @@
 """What a host does to q and k, measured: how its attention calls the rotation, and the matrices that come of it.
 
-The attention of a host runs once on two or more tokens of zeros, up to the rotation, whose arguments tell the shapes of q and k.
+The attention of a host runs once on some tokens of zeros, up to the rotation, whose arguments tell the shapes of q and k.
 Then the host's own functions rotate the basis vectors: that is the matrix of a position, whatever the host's code looks like.
 """
 

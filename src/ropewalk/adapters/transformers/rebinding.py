@@ -1,8 +1,8 @@
 """Attention whose rotation functions are ours: copies of its methods see other functions under the names of the host's.
 
-A modelling file calls `apply_rotary_pos_emb` as a global. Replacing that would reach every model of the file. Instead the class
-of one attention module becomes a subclass whose methods are copies with globals of their own, in which the name means something
-else. The file, its classes and other models are not touched.
+A modelling file calls `apply_rotary_pos_emb` as a global. Replacing that would reach every model of the file. Instead the
+class of one attention module becomes a subclass whose methods are copies with globals of their own, in which the name means
+something else. The file, its classes and other models are not touched.
 """
 
 import functools
