@@ -130,6 +130,7 @@ def test_inductor(name):
 ENCODINGS = {
     "axial": ("axial", {}),
     "mixed": ("mixed", {}),
+    "waves": ("waves", {"learned": True, "interleaved": False, "sections": (12, 12)}),
     "spherical": ("spherical", {"learned": True}),
     "liere": ("liere", {"block": 8}),
     "comrope-ld": ("comrope-ld", {}),
@@ -138,6 +139,7 @@ ENCODINGS = {
 OP = {
     "axial": "rotate",
     "mixed": "rotate",
+    "waves": "rotate",
     "spherical": "turn",
     "liere": "turn",
     "comrope-ld": "turn",
@@ -334,6 +336,17 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 @pytest.mark.parametrize("width", [48, 64, 80, 128])
 def test_tensor_cores_round_once(kind, dtype, width):
     check(kind, 5, [Side(6, 2, 33, 1), Side(2, 2, 21)], width=width, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("sections", "width"), [((8, 28, 28), 128), ((8, 8), 64), ((1, 3, 2), 13)], ids=["all", "some", "odd"]
+)
+def test_sections_of_half_split_channels(sections, width, dtype):
+    kind = Kind("rotate", 2, interleaved=False, gained=True, sections=sections)
+    sides = [Side(6, 2, 65, 1), Side(2, 2, 21)]
+    for _ in range(2):  # as it is compiled, and as it is called again
+        check(kind, 5, sides, width=width, groups=sum(sections), dtype=dtype)
 
 
 @pytest.mark.parametrize("op", ["rotate", "sphere", "turn"])

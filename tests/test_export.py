@@ -18,7 +18,7 @@ pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript, wh
 SMALL = {"block": 4}
 DEEP = {"mixed", "string-cayley", "rope", "transformer-xl"}
 ONNX = {
-    ViT: {"learned-ape", "mixed", "spherical", "liere", "swin-bias", "string-cayley"},
+    ViT: {"learned-ape", "mixed", "spherical", "liere", "swin-bias", "string-cayley", "waves"},
     LM: {"rope", "transformer-xl", "liere"},
 }
 """One encoding or more for each kind of code: what is exported of others is made of the same."""
@@ -42,7 +42,7 @@ IMAGES = {
     "string-circulant": {},
     "swin-bias": {},
     "uniform": {},
-    "waves": {"table": [[0.5, 0.1], [0.0, -0.3]]},
+    "waves": {"table": [[0.5, 0.1], [0.0, -0.3], [0.2, 0.1]], "interleaved": False, "sections": (1, 2)},
 }
 TEXTS = {
     "rope": {"extension": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}},

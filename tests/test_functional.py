@@ -32,15 +32,25 @@ SHAPES = {
 }
 
 
-def formula(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, prefix: int = 0) -> Tensor:
+LAYOUTS = {
+    "half-split": lambda pairs: {"interleaved": False},
+    "interleaved": lambda pairs: {"interleaved": True},
+    "sections": lambda pairs: {"interleaved": False, "sections": (1, pairs - 1)},
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+
+
+def formula(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved=False, sections=None, prefix: int = 0) -> Tensor:
     """x (B H N D) pair by pair."""
     if cos.ndim == 3:
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     elif cos.ndim == 4:
         cos, sin = (table.repeat_interleave(x.shape[1] // table.shape[1], dim=1) for table in (cos, sin))
     pairs, channels = cos.shape[-1], list(x[:, :, prefix:].unbind(-1))
+    starts = [sum(sections[:i]) for i, count in enumerate(sections) for _ in range(count)] if sections else [0] * pairs
+    counts = [count for count in sections for _ in range(count)] if sections else [pairs] * pairs
     for pair in range(pairs):
-        i, j = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + pairs)
+        i, j = (2 * pair, 2 * pair + 1) if interleaved else (pair + starts[pair], pair + starts[pair] + counts[pair])
         (a, b), c, s = (channels[i], channels[j]), cos[..., pair], sin[..., pair]
         channels[i], channels[j] = a * c - b * s, a * s + b * c
     return torch.cat([x[:, :, :prefix], torch.stack(channels, dim=-1)], dim=2)
@@ -52,10 +62,10 @@ def given(shape=(N, 7), tokens=N, dtype=torch.float64):
     return q, k, leaf(*shape, seed=2, dtype=dtype), leaf(*shape, seed=3, dtype=dtype)
 
 
-def road(xs, cos, sin, *, interleaved, prefix):
+def road(xs, cos, sin, *, interleaved, prefix, sections=()):
     """The road that tensors on CUDA take, on the CPU."""
     cos, sin = (table[(None,) * (4 - table.ndim)] if table.ndim != 3 else table.unsqueeze(1) for table in (cos, sin))
-    return turning.by_angles(list(xs), cos, sin, interleaved, prefix)
+    return turning.by_angles(list(xs), cos, sin, interleaved, list(sections), prefix)
 
 
 # Tables of every form
@@ -63,11 +73,11 @@ def road(xs, cos, sin, *, interleaved, prefix):
 
 @pytest.mark.parametrize("by_angles", [False, True], ids=["as given", "by angles"])
 @pytest.mark.parametrize("prefix", [0, 2])
-@pytest.mark.parametrize("interleaved", [False, True])
+@every_layout
 @pytest.mark.parametrize("form", SHAPES)
-def test_formula(form, interleaved, prefix, by_angles):
+def test_formula(form, layout, prefix, by_angles):
     q, k, cos, sin = given(SHAPES[form], N + prefix)
-    options = {"interleaved": interleaved, "prefix": prefix}
+    options = layout(cos.shape[-1]) | {"prefix": prefix}
     ours = road([q, k], cos, sin, **options) if by_angles else apply_rotary(q, k, cos, sin, **options)
     theirs = [formula(x, cos, sin, **options) for x in (q, k)]
     assert_same(ours, theirs, [q, k, cos, sin])
@@ -86,11 +96,11 @@ def test_one_may_learn_alone(learns):
     assert_same(mine, theirs, [tensors[learns]])
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_second_derivatives_of_the_formula(interleaved):
+@every_layout
+def test_second_derivatives_of_the_formula(layout):
     q, k, cos, sin = (x[..., :2, :4].detach().requires_grad_() for x in given())
     inputs = q[:1, :2], k[:1, :1], cos[:, :2], sin[:, :2]
-    assert torch.autograd.gradgradcheck(lambda *xs: apply_rotary(*xs, interleaved=interleaved), inputs)
+    assert torch.autograd.gradgradcheck(lambda *xs: apply_rotary(*xs, **layout(2)), inputs)
 
 
 def test_the_other_layout_of_tensors():
@@ -117,11 +127,11 @@ def test_no_pair_turns_nothing():
         assert torch.equal(x, y)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_what_rotation_gives(interleaved):
+@every_layout
+def test_what_rotation_gives(layout):
     q, k, angle, _ = given((KV, N, 5), dtype=torch.float32)
-    code = rw.Rotation(head_dim=D, q_angle=angle, interleaved=interleaved)
-    ours = apply_rotary(q, k, angle.cos()[None], angle.sin()[None], interleaved=interleaved)
+    code = rw.Rotation(head_dim=D, q_angle=angle, **layout(5))
+    ours = apply_rotary(q, k, angle.cos()[None], angle.sin()[None], **layout(5))
     for x, y in zip(ours, code.qk(q, k), strict=True):
         assert torch.equal(x, y)
     assert_same(ours, code.qk(q, k), [q, k, angle])
@@ -172,11 +182,11 @@ def kernel(monkeypatch):
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("interleaved", [False, True])
+@every_layout
 @pytest.mark.parametrize("form", ["samples", "heads", "partial"])
-def test_kernel(form, interleaved):
+def test_kernel(form, layout):
     q, k, cos, sin = given(SHAPES[form], N + 1, dtype=torch.float32)
-    options = {"interleaved": interleaved, "prefix": 1}
+    options = layout(cos.shape[-1]) | {"prefix": 1}
     theirs = [formula(x, cos, sin, **options) for x in (q, k)]
     assert_same(apply_rotary(q, k, cos, sin, **options), theirs, [q, k, cos, sin], reach=4.0)
     with torch.no_grad():
@@ -270,13 +280,13 @@ def test_compiled_in_place():
         assert_close(x, y)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_compiled(interleaved):
+@every_layout
+def test_compiled(layout):
     torch.compiler.reset()
-    compiled = torch.compile(lambda *xs: apply_rotary(*xs, interleaved=interleaved), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda *xs: apply_rotary(*xs, **layout(4)), fullgraph=True, backend="aot_eager")
     for tokens in (5, 8):
         tensors = given((tokens, 4), tokens)
-        assert_same(compiled(*tensors), apply_rotary(*tensors, interleaved=interleaved), tensors)
+        assert_same(compiled(*tensors), apply_rotary(*tensors, **layout(4)), tensors)
 
 
 def test_mapped():
@@ -287,18 +297,19 @@ def test_mapped():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, none is here")
-@pytest.mark.parametrize("interleaved", [False, True])
+@every_layout
 @pytest.mark.parametrize("form", SHAPES)
-def test_on_cuda(form, interleaved):
+def test_on_cuda(form, layout):
     tensors = given(SHAPES[form], dtype=torch.float32)
     others = [x.detach().cuda().requires_grad_() for x in tensors]
-    ours = apply_rotary(*others, interleaved=interleaved)
-    theirs = apply_rotary(*tensors, interleaved=interleaved)
+    options = layout(tensors[2].shape[-1])
+    ours = apply_rotary(*others, **options)
+    theirs = apply_rotary(*tensors, **options)
     found, expected = gradients([x.cpu() for x in ours], others), gradients(theirs, tensors)
     for mine, its in zip([*ours, *found], [*theirs, *expected], strict=True):
         assert_close(mine.cpu(), its, reach=4.0)
     with torch.no_grad():
-        apply_rotary_(*others, interleaved=interleaved)
+        apply_rotary_(*others, **options)
     for x, y in zip(others, theirs, strict=False):
         assert_close(x.detach().cpu(), y, reach=4.0)
 
@@ -320,6 +331,10 @@ REFUSED = {
     "much prefix": ({"prefix": 6}, r"prefix.*0.*5.*got 6"),
     "layout": ({"layout": "nbhd"}, r"layout 'nbhd'.*Did you mean 'bnhd'"),
     "interleaved": ({"interleaved": 1}, r"interleaved.*True.*False, got 1"),
+    "sections": ({"sections": (3, 3)}, r"sections must make 7 pairs, got 3 \+ 3 = 6"),
+    "no sections": ({"sections": ()}, r"sections must make 7 pairs, got none = 0"),
+    "sections of nothing": ({"sections": (7, 0)}, r"sections must be a positive integer, got 0"),
+    "interleaved sections": ({"sections": (3, 4), "interleaved": True}, r"interleaved=False, got .*\(3, 4\)"),
 }
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.layouts import convert, to_half_split, to_interleaved
+from ropewalk.layouts import convert, to_half_split, to_interleaved, to_sections
 from tests.support.float64_reference import normal
 
 HEADS, KV_HEADS, HEAD_DIM, WIDTH = 4, 2, 10, 24
@@ -70,6 +70,35 @@ def test_to_half_split_by_hand(head_dim, rotary_dim):
     weight = normal(2 * head_dim, 5, seed=0)
     expected = order + [head_dim + channel for channel in order]
     assert torch.equal(to_half_split(weight, head_dim, rotary_dim=rotary_dim), weight[expected])
+
+
+SECTIONS = {  # of (1, 2) pairs among 7 channels: a0 b0 | a1 a2 b1 b2 | rest
+    "half-split": [0, 3, 1, 2, 4, 5, 6],
+    "interleaved": [0, 1, 2, 4, 3, 5, 6],
+    (2, 1): [0, 2, 1, 4, 3, 5, 6],
+}
+
+
+@pytest.mark.parametrize("source", SECTIONS, ids=str)
+def test_to_sections_by_hand(source):
+    gain = torch.arange(7.0)
+    assert to_sections(gain, 7, (1, 2), source=source).tolist() == SECTIONS[source]
+    back = {"half-split": to_half_split, "interleaved": to_interleaved}.get(source)
+    moved = to_sections(gain, 7, (1, 2), source=source)
+    there = to_sections(moved, 7, (2, 1), source=(1, 2)) if back is None else back(moved, 7, source=(1, 2), rotary_dim=6)
+    assert torch.equal(there, gain)
+
+
+def test_state_dicts_in_sections():
+    state = attention()
+    new = convert(state, head_dim=HEAD_DIM, to=(2, 3), source="half-split")
+    for name, x in state.items():
+        if re.search(r"(q|k)_(proj|norm)", name):
+            assert torch.equal(new[name], to_sections(x, HEAD_DIM, (2, 3), source="half-split")), name
+        else:
+            assert new[name] is x
+    back = convert(new, head_dim=HEAD_DIM, to="half-split", source=[2, 3])
+    assert all(torch.equal(back[name], x) for name, x in state.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
@@ -419,6 +448,12 @@ def test_refused_without_projections(state, words):
     ("options", "words"),
     [
         ({"to": "interleave"}, r"to 'interleave'.*Did you mean 'interleaved'"),
+        ({"to": (2, 3)}, r"give source, got to=\(2, 3\) and source=None"),
+        ({"to": (2, 4), "source": "half-split"}, r"rotary_dim.*head_dim=10"),
+        ({"to": (2, 2), "source": (2, 3)}, r"sections must make 4 pairs of head_dim=10, got 4 and 5"),
+        ({"to": (2, 2), "source": "half-split", "rotary_dim": 6}, r"sections must make 3 pairs.*got 4"),
+        ({"to": "half-split", "source": "interleave"}, r"source 'interleave'.*Did you mean 'interleaved'"),
+        ({"to": (2, 0), "source": "half-split"}, r"to must be a positive integer, got 0"),
         ({"rotary_dim": 5}, r"rotary_dim.*2.*head_dim=10, got 5"),
         ({"rotary_dim": 12}, r"rotary_dim.*2.*head_dim=10, got 12"),
         ({"rotary_dim": 0}, r"rotary_dim.*got 0"),

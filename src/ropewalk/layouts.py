@@ -9,20 +9,27 @@ They are one rotation in two orders of the channels, and the order is that of th
 
     interleaved[2i + j] = half_split[i + j P],    0 ≤ i < P,    j = 0, 1,
 
-in each head; channels from 2P on do not turn and stay. q · k does not depend on the order of channels. Hence scores are
-unchanged if and only if both q and k are reordered and the encoding is built with the other `interleaved`.
+in each head; channels from 2P on do not turn and stay. A third layout is half-split within each axis' share of the channels:
+sections of F_1, F_2, … pairs, 2 F_s channels each. Functions take it as (F_1, F_2, …).
+
+q · k does not depend on the order of channels. Hence scores are unchanged if and only if both q and k are reordered and the
+encoding is built with the other `interleaved` or `sections`.
 
 Beware: no shape tells the layout. A model trained with one gives garbage with the other, silently. Converting twice the
 same way is not the identity: `to_half_split` undoes `to_interleaved`, which does not undo itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from ropewalk.arguments import describe, one_of, positive, tensor
+from ropewalk.arguments import describe, one_of, positive, positives, tensor
+from ropewalk.ops.layout import pair_channels
+
+Layout = str | Sequence[int]
+_OTHER = {"interleaved": "half-split", "half-split": "interleaved"}
 
 # What holds rows of q and k, and how many heads that makes.
 _FUSED, _BY_HEAD = "(heads + 2 kv_heads)", "3 heads"
@@ -38,30 +45,37 @@ _NAME = re.compile(rf"((?:.*\.)?)(?:({'|'.join(_PROJECTIONS | _NORMS)})\.(.+)|({
 _BY_ROW = re.compile(r"(base_layer\.|norms\.\d+\.)?(weight|bias)|(lora_B|lora_magnitude_vector)(\..+)?")
 
 
-def to_interleaved(weight: Tensor, head_dim: int, *, rotary_dim: int | None = None) -> Tensor:
+def to_interleaved(weight: Tensor, head_dim: int, *, rotary_dim: int | None = None, source: Layout = "half-split") -> Tensor:
     """A half-split weight (heads · head_dim, in), bias (heads · head_dim,) or gain (head_dim,) in the interleaved layout.
 
     rotary_dim   Only this many leading channels of each head turn: twice the pairs. Not for `proportional` RoPE, whose
                  pairs reach over the whole head.
+    source       The layout that the weight has: "half-split", or sections of it, (F_1, F_2, …) pairs.
     """
-    return _permuted(_checked("weight", weight, head_dim), _order("interleaved", head_dim, rotary_dim))
+    return _permuted(_checked("weight", weight, head_dim), _order("interleaved", source, head_dim, rotary_dim))
 
 
-def to_half_split(weight: Tensor, head_dim: int, *, rotary_dim: int | None = None) -> Tensor:
-    """An interleaved weight, bias or gain in the half-split layout: the inverse of `to_interleaved`."""
-    return _permuted(_checked("weight", weight, head_dim), _order("half-split", head_dim, rotary_dim))
+def to_half_split(weight: Tensor, head_dim: int, *, rotary_dim: int | None = None, source: Layout = "interleaved") -> Tensor:
+    """An interleaved weight, bias or gain, or one in sections, in the half-split layout: the inverse of `to_interleaved`."""
+    return _permuted(_checked("weight", weight, head_dim), _order("half-split", source, head_dim, rotary_dim))
+
+
+def to_sections(weight: Tensor, head_dim: int, sections: Sequence[int], *, source: Layout) -> Tensor:
+    """A weight, bias or gain of the layout `source`, half-split in sections of so many pairs; other channels stay."""
+    return _permuted(_checked("weight", weight, head_dim), _order(sections, source, head_dim, None))
 
 
 def convert(
     state: Mapping[str, Tensor],
     *,
     head_dim: int,
-    to: str,
+    to: Layout,
     rotary_dim: int | None = None,
     heads: int | None = None,
     kv_heads: int | None = None,
+    source: Layout | None = None,
 ) -> dict[str, Tensor]:
-    """The state dict of a rotary model, or of its LoRA adapters, in the layout `to`: "interleaved" or "half-split".
+    """The state dict of a rotary model, or of its LoRA adapters, in the layout `to`: "interleaved", "half-split", sections.
 
     It reorders q_proj and k_proj (transformers), wq and wk (Meta), the gains and biases of norms of q and k, of qkv_proj,
     wqkv and timm's qkv the rows of q and k, which come first, EVA's q_bias and k_bias, and of query_key_value those of
@@ -71,9 +85,13 @@ def convert(
     Beware: all such entries are taken for heads of this head_dim. Of a model of text and images, pass the part that turns.
     InternLM2's wqkv goes by groups of heads and ChatGLM's query_key_value by q, k, v: nothing tells them from those above.
 
+    source            The layout that it has; by default, of "interleaved" and "half-split" the one that `to` is not.
     heads, kv_heads   Needed where q, k and v are fused; elsewhere a check of the rows. kv_heads defaults to heads.
     """
-    order, counts = _order(one_of("to", to, ("interleaved", "half-split")), head_dim, rotary_dim), _counts(heads, kv_heads)
+    if source is None and not isinstance(to, str):
+        raise ValueError(f"weights go into sections from a layout that must be said: give source, got {to=} and source=None")
+    source = _OTHER[one_of("to", str(to), _OTHER)] if source is None else source
+    order, counts = _order(to, source, head_dim, rotary_dim), _counts(heads, kv_heads)
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise TypeError(f"state must be a state dict, names and tensors, got {describe(state)}")
     found = {name: _parts(match) for name in state if (match := _NAME.fullmatch(name))}
@@ -141,14 +159,33 @@ def _checked(name: str, x: Tensor, head_dim: int, axis: int = 0) -> Tensor:
     return x
 
 
-def _order(to: str, head_dim: int, rotary_dim: int | None) -> Tensor:
-    """For each channel of a head in the layout `to`, the channel of the other layout that it takes."""
+def _order(to: Layout, source: Layout, head_dim: int, rotary_dim: int | None) -> Tensor:
+    """For each channel of a head in the layout `to`, the channel of the layout `source` that it takes."""
+    layouts = [_named(*each) for each in (("to", to), ("source", source))]
     pairs = positive("head_dim", head_dim) // 2
-    turned = 2 * pairs if rotary_dim is None else positive("rotary_dim", rotary_dim)
+    counts = [sum(layout) for layout in layouts if not isinstance(layout, str)]
+    turned = 2 * counts[0] if counts else 2 * pairs
+    turned = turned if rotary_dim is None else positive("rotary_dim", rotary_dim)
     if turned % 2 or not 2 <= turned <= head_dim:
         raise ValueError(f"rotary_dim must be even and from 2 to head_dim={head_dim}, got {rotary_dim}")
-    channels, shape = torch.arange(head_dim, device="cpu"), (2, -1) if to == "interleaved" else (-1, 2)
-    return torch.cat([channels[:turned].view(shape).T.flatten(), channels[turned:]])
+    if any(2 * count != turned for count in counts):
+        raise ValueError(
+            f"sections must make {turned // 2} pairs of head_dim={head_dim}, got {' and '.join(map(str, counts))}"
+        )
+    order = torch.arange(head_dim, device="cpu")
+    channels = [_channels(layout, turned // 2) for layout in layouts]
+    order[channels[0]] = channels[1]
+    return order
+
+
+def _named(name: str, layout: Layout) -> str | tuple[int, ...]:
+    return one_of(name, layout, _OTHER) if isinstance(layout, str) else positives(name, layout)
+
+
+def _channels(layout: str | tuple[int, ...], pairs: int) -> Tensor:
+    """The channels of each pair, one pair after another."""
+    sections = None if isinstance(layout, str) else layout
+    return torch.tensor(pair_channels(pairs, layout == "interleaved", sections), device="cpu").flatten()
 
 
 def _permuted(x: Tensor, order: Tensor, axis: int = 0) -> Tensor:

@@ -14,7 +14,7 @@ Waves of images and volumes, which a rule of context extension slows down on lar
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self, Unpack
 
@@ -26,6 +26,7 @@ from ropewalk import ops
 from ropewalk.arguments import flag, positive, positive_number, positives
 from ropewalk.code import Basis, Chain, Code, Rotation, Turn
 from ropewalk.encoding import Encoding, Shape, Traits
+from ropewalk.ops.layout import check_sections, describe_layout, pair_channels
 
 PIECE = 2**18  # entries of exponentials at a time on a CPU
 
@@ -76,6 +77,7 @@ class Waves(Encoding):
             q_angle=self._angles(q, waves),
             k_angle=None if k is None else self._angles(k, waves),
             interleaved=self.interleaved,
+            sections=self.parts,
         )
 
     def _angles(self, positions: Tensor, waves: Tensor) -> Tensor:
@@ -95,9 +97,7 @@ class Waves(Encoding):
         """Skew-symmetric A ([L] h A D D) with R(p) = exp(sum of p_a A_a)."""
         waves = self._all_layers(self.waves()).mT  # ([L] h A P)
         total = waves.new_zeros(*waves.shape[:-1], self.head_dim, self.head_dim)
-        pairs = waves.shape[-1]
-        for pair in range(pairs):
-            i, j = (2 * pair, 2 * pair + 1) if self.interleaved else (pair, pair + pairs)
+        for pair, (i, j) in enumerate(pair_channels(waves.shape[-1], self.interleaved, self.parts)):
             total[..., i, j], total[..., j, i] = -waves[..., pair], waves[..., pair]
         return total
 
@@ -106,9 +106,14 @@ class Waves(Encoding):
         """How many pairs there are."""
         return self.waves().shape[-2]
 
+    @property
+    def parts(self) -> tuple[int, ...] | None:
+        """Numbers of pairs whose channels are half-split by themselves; None if all are together."""
+        return None
+
     def summary(self) -> str:
         left = self.head_dim - 2 * self.pairs
-        layout = "interleaved" if self.interleaved else "half-split"
+        layout = describe_layout(self.interleaved, self.parts)
         return f"{super().summary()}, {self.pairs} pairs, {layout}" + (f", {left} channels unturned" if left else "")
 
     def _all_layers(self, waves: Tensor) -> Tensor:
@@ -251,6 +256,7 @@ class GridShape(PairShape, total=False):
 
     extension: Extension | None
     length: Sequence[int] | None
+    sections: Sequence[int] | None
 
 
 class GridWaves(Waves):
@@ -259,6 +265,8 @@ class GridWaves(Waves):
     extension  A rule for images larger than those of training, of `ropewalk.extension.AXES`: itself, its name, or a
                dictionary, {"rope_type": "yarn", …}. It counts turns across the training grid and needs `size`.
     length     The most patches that an image will have along each axis, on which the rule depends; `at(length)` sets it.
+    sections   Numbers of pairs that make all of them, with interleaved=False: channels are cut into sections of twice so
+               many, one for each axis for example, and each is half-split by itself.
     """
 
     factor: float = 1.0  # what q and k are multiplied by without a rule, where an encoding has an option for it
@@ -268,9 +276,11 @@ class GridWaves(Waves):
         *,
         extension: Extension | None = None,
         length: Sequence[int] | None = None,
+        sections: Sequence[int] | None = None,
         **shape: Unpack[PairShape],
     ) -> None:
         super().__init__(**shape)
+        self.sections = None if sections is None else positives("sections", sections)
         self.rule = extending.parse_axes(extension)
         self.length = None if length is None else self._sides(length)
         if self.rule is None and length is not None:
@@ -290,6 +300,15 @@ class GridWaves(Waves):
         if self.length is None:
             raise ValueError(f"the rule of {self.extension} depends on the size of the image: use encoding.at(sizes)")
         return self.rule(self.vectors(), extent=self._extent, stretch=self._stretch).frequency
+
+    def build(self, *, learned: bool, fixed: Collection[str] = ()) -> None:
+        super().build(learned=learned, fixed=fixed)
+        if self.sections is not None:  # counted once there are pairs
+            check_sections(self.sections, self.pairs, self.interleaved)
+
+    @property
+    def parts(self) -> tuple[int, ...] | None:
+        return self.sections
 
     @property
     def extension(self) -> dict[str, Any] | None:

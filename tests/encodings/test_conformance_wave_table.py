@@ -16,15 +16,20 @@ BATCH, HEADS, KV_HEADS, HEAD_DIM, PAIRS = 2, 4, 2, 11, 4
 DTYPES = (torch.float64, torch.float32)
 
 
-def rotated(x: Tensor, table: Tensor, positions: Tensor, *, interleaved: bool, factor: float = 1.0) -> Tensor:
+def rotated(
+    x: Tensor, table: Tensor, positions: Tensor, *, interleaved: bool, factor: float = 1.0, sections: tuple[int, ...] = ()
+) -> Tensor:
     """x (B H N D) by a table (h P A), one pair and one axis after another; positions ([B] N A)."""
     positions = positions.double().expand(len(x), *positions.shape[-2:])
     heads = []
     for head in range(x.shape[1]):
         waves = table[head * table.shape[0] // x.shape[1]]
         channels = list(x[:, head].double().unbind(-1))
-        for pair in range(len(waves)):
-            i, j = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + len(waves))
+        members = [(2 * i, 2 * i + 1) if interleaved else (i, i + len(waves)) for i in range(len(waves))]
+        if sections:
+            shares = torch.arange(2 * sum(sections)).split([2 * count for count in sections])
+            members = [pair for share in shares for pair in zip(*share.chunk(2), strict=True)]
+        for pair, (i, j) in enumerate(members):
             angle = sum(waves[pair, axis] * positions[..., axis] for axis in range(waves.shape[-1]))
             a, b = channels[i], channels[j]
             channels[i] = factor * (a * torch.cos(angle) - b * torch.sin(angle))
@@ -90,6 +95,49 @@ def test_tables_of_other_encodings(name, options):
     angles = encoding(points).q_angle, other(points).q_angle
     for each in (torch.cos, torch.sin):  # whole turns are subtracted from one
         torch.testing.assert_close(each(angles[0]), each(angles[1]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("sections", [(4,), (1, 3), (2, 1, 1), (1, 1, 1, 1)], ids=str)
+def test_sections(sections, dtype):
+    """Half-split within each section; channels left over stay. What all ways of asking give, and the matrices."""
+    table = normal(KV_HEADS, PAIRS, 2, seed=3)
+    options = {"interleaved": False, "sections": sections, "factor": 1.25, "learned": True}
+    encoding = rw.create("waves", table=table, head_dim=HEAD_DIM, heads=HEADS, kv_heads=KV_HEADS, **options).to(dtype)
+    places, own = 3 * normal(7, 2, seed=4, dtype=dtype), twin(encoding.wave)
+    q, k = tokens(7, 7, dtype)
+    code = encoding(places)
+    theirs = [rotated(x, own, places, interleaved=False, sections=sections, factor=1.25) for x in (q, k)]
+    projection = torch.cat([q, k, k], dim=1).transpose(1, 2)
+    *both, v = code.qkv(projection, HEADS)
+    assert torch.equal(v, k)
+    assert_same([*code.qk(q, k), *both], [*theirs, *theirs], [q, k, (encoding.wave, own)], 30.0)
+    by_matrix = code.matrices().repeat_interleave(2, -4) @ q.unsqueeze(-1)
+    assert_close(by_matrix.squeeze(-1), theirs[0], 30.0)
+    with torch.no_grad():
+        lying = [x.detach().clone() for x in (q, k)]
+        code.qk_(*lying)
+    for mine, other in zip(lying, theirs, strict=True):
+        assert_close(mine, other.detach(), 30.0)
+    assert f"half-split in sections of {', '.join(map(str, sections))}" in repr(encoding)
+    assert rw.create(**json.loads(json.dumps(encoding.config()))).sections == sections
+
+
+@pytest.mark.parametrize(("name", "sections"), [("axial", (3, 3)), ("mixed", (2, 4)), ("waves", (3, 3))])
+def test_sections_are_another_order_of_channels(name, sections):
+    """Weights in this layout give the scores that half-split ones give."""
+    shape = {"head_dim": 12, "heads": 2, "interleaved": False}
+    torch.manual_seed(0)
+    plain = rw.create(name, **shape)
+    parted = rw.create(name, **shape, sections=sections)
+    parted.load_state_dict(plain.state_dict())
+    q, k = normal(1, 2, 15, 12, seed=0).float(), normal(1, 2, 15, 12, seed=1).float()
+    points = plain.grid(3, 5)
+    moved = [rw.layouts.to_sections(x.flatten(0, 2).T.contiguous(), 12, sections, source="half-split") for x in (q, k)]
+    moved = [x.T.reshape(y.shape) for x, y in zip(moved, (q, k), strict=True)]
+    scores = [a @ b.mT for a, b in (plain(points).qk(q, k), parted(points).qk(*moved), parted(points).qk(q, k))]
+    torch.testing.assert_close(scores[1], scores[0], rtol=0, atol=1e-5)
+    assert (scores[2] - scores[0]).abs().max() > 1e-2
 
 
 def test_extension_is_that_of_mixed():
@@ -180,6 +228,9 @@ def test_integers_are_numbers():
         "shared": ({"table": torch.ones(4, 4, 2), "learned": True, "shared": True}, "a table for all heads"),
         "shared and fixed": ({"table": torch.ones(4, 2), "shared": True}, "shared=True needs learned=True"),
         "too narrow": ({"axes": 5}, "head_dim of 10 or more, got 8"),
+        "sections": ({"table": torch.ones(4, 2), "sections": [2, 2]}, "sections are half-split: .* got interleaved=True"),
+        "sum of sections": ({"table": torch.ones(4, 2), "sections": [5], "interleaved": False}, "4 pairs, got 5 = 5"),
+        "empty section": ({"table": torch.ones(4, 2), "sections": [4, 0], "interleaved": False}, "positive integer, got 0"),
         "factor": ({"factor": 0.0}, "factor must be a number above zero"),
     }.values(),
 )  # fmt: skip

@@ -13,6 +13,8 @@ KINDS = {
     "half-split": Kind("rotate", 2, interleaved=False),
     "gained": Kind("rotate", 2, gained=True),
     "half-split-gained": Kind("rotate", 2, interleaved=False, gained=True),
+    "sections": Kind("rotate", 2, interleaved=False, sections=(1, 3, 2)),
+    "sections-gained": Kind("rotate", 2, interleaved=False, gained=True, sections=(4, 2)),
     "sphere-1": Kind("sphere", 3, axes=1),
     "sphere-2": Kind("sphere", 3, axes=2),
     "sphere-3": Kind("sphere", 3, axes=3),
@@ -55,6 +57,15 @@ def test_widths(kind, width):
 @few_kinds
 def test_channels_that_no_group_has(kind):
     check(kind, 2, [Side(2, 1, 2, 1), Side(1, 1, 3)], width=19, groups=2)
+
+
+@pytest.mark.parametrize(
+    ("sections", "width"), [((8, 28, 28), 128), ((1,) * 5, 10), ((6,), 12), ((2, 1), 19)], ids=["8-28-28", "1", "6", "rest"]
+)
+def test_sections(sections, width):
+    """Unequal ones, pairs alone, one section, channels beyond them; every kind above has odd ones."""
+    kind = Kind("rotate", 2, interleaved=False, gained=True, sections=sections)
+    check(kind, 2, [Side(4, 2, 3, 1), Side(2, 1, 2, own=True)], width=width, groups=sum(sections))
 
 
 @pytest.mark.parametrize("tokens", [1, 15, 63, 65])

@@ -270,7 +270,7 @@ def test_every_rotary_encoding(kernels_everywhere, encoding):
 
 
 SAMPLES = {
-    "rotate": ([(1, 2, 3)], ([None], True, [1])),
+    "rotate": ([(1, 2, 3)], ([None], True, [], [1])),
     "turn": ([(1, 2, 2, 3, 3)], ([1],)),
 }
 
@@ -285,7 +285,7 @@ def test_opcheck(kernels_everywhere, name, transposed):
     torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_fused"), ([x], [table], *options), test_utils=tests)
     for ys in ([x], []):
         torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_back"), ([x], ys, [table], *options), test_utils=tests)
-        both = [part * 2 if isinstance(part, list) else part for part in options]
+        both = [part * 2 if isinstance(part, list) else part for part in options]  # of no sections as many
         given = ([x, x, x], ys * 2, [table], *both)
         torch.library.opcheck(getattr(torch.ops.ropewalk, f"{name}_join"), given, test_utils=tests)
 
@@ -335,6 +335,7 @@ def projections():
     turns = torch.linalg.matrix_exp(free - free.mT)
     yield "pairs", rotate, rotate_qkv, angle, {"gains": [None] * 2, "interleaved": True}
     yield "stretched halves", rotate, rotate_qkv, angle, {"gains": gains, "interleaved": False}
+    yield "sections", rotate, rotate_qkv, angle, {"gains": gains, "interleaved": False, "sections": (1, 3, 2)}
     yield "blocks", turn, turn_qkv, turns, {}
 
 

@@ -36,8 +36,8 @@ def rotate(monkeypatch):
     return module
 
 
-def call(module, q, k, angle, *, gains=(None, None), interleaved=True, prefixes=(0, 0)):
-    module.rotate_fused([q, k], [angle, angle], list(gains), interleaved, list(prefixes))
+def call(module, q, k, angle, *, gains=(None, None), interleaved=True, sections=(), prefixes=(0, 0)):
+    module.rotate_fused([q, k], [angle, angle], list(gains), interleaved, list(sections), list(prefixes))
     return module.turn_kernel.log[-1]
 
 
@@ -66,6 +66,7 @@ OTHERS = {
     "a table for each sample": {"angle": torch.zeros(2, 2, 5, 6)},
     "gains": {"gains": [torch.ones(2, 5, 6)] * 2},
     "layout": {"interleaved": False},
+    "sections": {"interleaved": False, "sections": (2, 4)},
     "prefix": {"prefixes": (1, 1), "angle": torch.zeros(2, 4, 6)},
 }
 
@@ -87,5 +88,5 @@ def test_plans_do_not_grow_without_end(rotate, monkeypatch):
 
 
 def test_nothing_is_launched_for_nothing(rotate):
-    rotate.rotate_fused([torch.zeros(0, 2, 5, 12)], [torch.zeros(2, 5, 6)], [None], True, [0])
+    rotate.rotate_fused([torch.zeros(0, 2, 5, 12)], [torch.zeros(2, 5, 6)], [None], True, [], [0])
     assert rotate.turn_kernel.log == []

@@ -25,10 +25,12 @@ def _seed():
 # What each op is to do, on one query (D,) with the numbers of its token: written out, channel by channel.
 
 
-def turn_pairs(x, angle, gain, interleaved):
+def turn_pairs(x, angle, gain, interleaved, sections):
     out, pairs = x.copy(), len(angle)
     for p in range(pairs):
-        i, j = (2 * p, 2 * p + 1) if interleaved else (p, p + pairs)
+        first = [start for start in itertools.accumulate(sections, initial=0) if start <= p][-1]
+        count = sections[list(itertools.accumulate(sections, initial=0)).index(first)] if sections else pairs
+        i, j = (2 * p, 2 * p + 1) if interleaved else (p + first, p + first + count)
         z = complex(x[i], x[j]) * gain[p] * complex(math.cos(angle[p]), math.sin(angle[p]))
         out[i], out[j] = z.real, z.imag
     return out
@@ -60,8 +62,12 @@ def turn_blocks(x, matrix):
 
 
 class Pairs:
-    def __init__(self, *, interleaved, gain=False):
-        self.interleaved, self.gain = interleaved, gain
+    def __init__(self, *, interleaved, gain=False, first=None):
+        self.interleaved, self.gain, self.first = interleaved, gain, first
+
+    def sections(self, pairs):
+        """So many pairs first, the others after them."""
+        return () if self.first is None or self.first >= pairs else (self.first, pairs - self.first)
 
     def tables(self, *lead, width, dtype=torch.float64):
         angle = 3 * torch.randn(*lead, width // 2, dtype=dtype)
@@ -70,10 +76,14 @@ class Pairs:
     def apply(self, xs, tables, prefixes):
         angles = [table[0] for table in tables]
         gains = [table[1] if self.gain else None for table in tables]
-        return ops.rotate(xs, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        return ops.rotate(
+            xs, angles, gains, interleaved=self.interleaved, prefixes=prefixes, sections=self.sections(angles[0].shape[-1])
+        )
 
     def on_one(self, x, angle, gain=None):
-        return turn_pairs(x, angle, np.ones_like(angle) if gain is None else gain, self.interleaved)
+        return turn_pairs(
+            x, angle, np.ones_like(angle) if gain is None else gain, self.interleaved, self.sections(len(angle))
+        )
 
 
 class Triplets:
@@ -109,6 +119,8 @@ KINDS = {
     "half-split": Pairs(interleaved=False),
     "interleaved-gain": Pairs(interleaved=True, gain=True),
     "half-split-gain": Pairs(interleaved=False, gain=True),
+    "sections": Pairs(interleaved=False, first=2),
+    "sections-gain": Pairs(interleaved=False, gain=True, first=1),
     "sphere-1": Triplets(1),
     "sphere-2": Triplets(2),
     "sphere-3": Triplets(3),
@@ -382,7 +394,7 @@ def test_declared_as_pytorch_wants(name):
     matrices = [torch.randn(2, 4, 2, 6, 6, requires_grad=True), torch.randn(2, 2, 6, 2, 6, 6, requires_grad=True)]
     gain = torch.rand(2, 4, 6, requires_grad=True)
     arguments = {
-        "rotate": ([q, k], angles, [gain, None], True, [1, 0]),
+        "rotate": ([q, k], angles, [gain, None], True, [], [1, 0]),
         "sphere": (torch.randn(2, 4, 4, 2, requires_grad=True),),
         "turn": ([q, k], matrices, [1, 0]),
         "expm": (torch.randn(2, 3, 4, 4, requires_grad=True),),

@@ -48,6 +48,7 @@ class Kind:
     axes: int = 1
     interleaved: bool = True
     gained: bool = False
+    sections: tuple[int, ...] = ()
 
     def table(self, *lead: int, groups: int, seed: int = 0) -> Tensor:
         if self.op == "rotate":
@@ -59,12 +60,12 @@ class Kind:
 
     def forward(self, xs, tables, gains, prefixes):
         if self.op == "rotate":
-            return kernel("rotate").rotate_fused(xs, tables, gains, self.interleaved, prefixes)
+            return kernel("rotate").rotate_fused(xs, tables, gains, self.interleaved, self.sections, prefixes)
         return kernel("turn").turn_fused(xs, self.matrices(tables), prefixes)
 
     def back(self, dys, xs, ys, tables, gains, prefixes):
         if self.op == "rotate":
-            return kernel("rotate").rotate_back(dys, ys, tables, gains, self.interleaved, prefixes)
+            return kernel("rotate").rotate_back(dys, ys, tables, gains, self.interleaved, self.sections, prefixes)
         found = kernel("turn").turn_back(dys, xs if ys else [], self.matrices(tables), prefixes)
         if self.op == "turn":
             return found
@@ -85,6 +86,10 @@ class Kind:
             return whole
         if self.op == "rotate":
             first, step = (2 * groups, 1) if self.interleaved else (groups, len(groups))
+            if self.sections:
+                counts = torch.tensor(self.sections)
+                step = counts.repeat_interleave(counts)
+                first = groups + (counts.cumsum(0) - counts).repeat_interleave(counts)
             return plane(table, gain, first, first + step, width)
         whole = still(table.shape[:-2], width)
         for axis, (i, j) in enumerate(((0, 2), (1, 2), (0, 1))[: self.axes]):

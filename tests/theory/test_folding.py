@@ -22,6 +22,8 @@ COMMUTING = {
     "golden": {},
     "dinov3": {},
     "waves": {"table": [[0.5, 0.1], [0.0, -0.3]]},
+    "waves-sections": {"table": [[0.5, 0.1], [0.0, -0.3], [0.2, 0.0]], "interleaved": False, "sections": (2, 1)},
+    "axial-sections": {"interleaved": False, "sections": (3, 3)},
     "string-cayley": {"std": 0.5},
     "string-circulant": {},
     "comrope-ap": {"block": 3},

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ropewalk import ops
 from ropewalk.code.base import Code, batch_of, kv_heads, or_any
+from ropewalk.ops.layout import describe_layout, pair_channels
 from ropewalk.tree import STATIC
 
 
@@ -115,6 +116,8 @@ class Rotary(Code, ABC):
 class Rotation(Rotary):
     """Turns pairs of channels by an angle; a gain stretches them. Pair i is channels (2i, 2i + 1) or (i, i + P).
 
+    `sections` are numbers of pairs that make P: channels are cut into parts of twice so many, each half-split by itself.
+
     Tokens of the prefix turn by nothing and are stretched by `prefix_gain`: a gain that all positions have in common is
     theirs too, so that all logits are sharpened or none.
     """
@@ -128,10 +131,11 @@ class Rotation(Rotary):
     k_gain: Tensor | None = None
     prefix_gain: float = field(default=1.0, metadata=STATIC)
     interleaved: bool = field(metadata=STATIC)
+    sections: tuple[int, ...] | None = field(default=None, metadata=STATIC)
 
     def _facts(self) -> dict[str, Any]:
         gain = None if self.q_gain is None and self.k_gain is None else True
-        layout = "interleaved" if self.interleaved else "half-split"
+        layout = describe_layout(self.interleaved, self.sections)
         return {"pairs": self.q_angle.shape[-1], **super()._facts(), "layout": layout, "gain": gain}
 
     def stretched(self, factor: float) -> "Rotation":
@@ -146,13 +150,17 @@ class Rotation(Rotary):
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         given, (angles, gains, prefixes) = list(xs.values()), self._given(xs)
         if not in_place:
-            return ops.rotate(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
-        ops.rotate_(given, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+            return ops.rotate(given, angles, gains, prefixes=prefixes, **self._layout)
+        ops.rotate_(given, angles, gains, prefixes=prefixes, **self._layout)
         return given
 
     def _turn_qkv(self, x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         angles, gains, prefixes = self._given(("q", "k"))
-        return ops.rotate_qkv(x, heads, angles, gains, interleaved=self.interleaved, prefixes=prefixes)
+        return ops.rotate_qkv(x, heads, angles, gains, prefixes=prefixes, **self._layout)
+
+    @property
+    def _layout(self) -> dict[str, Any]:
+        return {"interleaved": self.interleaved, "sections": self.sections}
 
     def _given(self, sides: Iterable[str]) -> tuple[list[Tensor], list[Tensor | None], list[int]]:
         """Angles, gains and prefixes of these sides. A prefix that is stretched is as tokens that turn by nothing."""
@@ -175,9 +183,8 @@ class Rotation(Rotary):
         cos, sin = angle.cos(), angle.sin()
         if gain is not None:
             cos, sin = cos * gain, sin * gain
-        turns, pairs = self._still(angle, angle.ndim - 1), angle.shape[-1]
-        for pair in range(pairs):
-            i, j = (2 * pair, 2 * pair + 1) if self.interleaved else (pair, pair + pairs)
+        turns = self._still(angle, angle.ndim - 1)
+        for pair, (i, j) in enumerate(pair_channels(angle.shape[-1], **self._layout)):
             turns[..., i, i] = turns[..., j, j] = cos[..., pair]
             turns[..., i, j], turns[..., j, i] = -sin[..., pair], sin[..., pair]
         return turns

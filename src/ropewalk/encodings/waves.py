@@ -118,7 +118,7 @@ class Waves(GridWaves):
     @classmethod
     def examples(cls) -> Iterator[Self]:
         yield cls(head_dim=12, heads=2, table=[[1.0, 0.0], [0.5, -0.5], [0.0, 0.0], [0.0, 0.3], [0.2, 0.1]])
-        yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, axes=3, learned=True, interleaved=False)
+        yield cls(head_dim=12, heads=4, kv_heads=2, layers=2, axes=3, learned=True, interleaved=False, sections=(4, 2))
         by_head = [[[0.9, 0.1], [0.3, 0.0]], [[-0.2, 0.7], [0.0, 0.4]]]
         yield cls(head_dim=7, heads=2, table=by_head, factor=1.25, size=(3, 5), extension="yarn", length=(6, 9))
         yield cls(head_dim=6, heads=2, layers=2, table=torch.tensor([[[[1.0], [0.1]]], [[[2.0], [0.2]]]]), scale=0.5)

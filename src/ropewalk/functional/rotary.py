@@ -1,5 +1,6 @@
 """q and k turned by tables."""
 
+from collections.abc import Sequence
 from typing import overload
 
 import torch
@@ -7,17 +8,34 @@ from torch import Tensor
 
 from ropewalk.arguments import flag, integer, one_of, same_device, tensor
 from ropewalk.functional.angles import turn, turn_
+from ropewalk.ops.layout import check_sections
 
 LAYOUTS = ("bhnd", "bnhd")
 
 
 @overload
 def apply_rotary(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = ..., layout: str = ..., prefix: int = ...
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    interleaved: bool = ...,
+    layout: str = ...,
+    prefix: int = ...,
+    sections: Sequence[int] | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 @overload
 def apply_rotary(
-    q: Tensor, k: None, cos: Tensor, sin: Tensor, *, interleaved: bool = ..., layout: str = ..., prefix: int = ...
+    q: Tensor,
+    k: None,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    interleaved: bool = ...,
+    layout: str = ...,
+    prefix: int = ...,
+    sections: Sequence[int] | None = ...,
 ) -> tuple[Tensor, None]: ...
 def apply_rotary(
     q: Tensor,
@@ -28,6 +46,7 @@ def apply_rotary(
     interleaved: bool = False,
     layout: str = "bhnd",
     prefix: int = 0,
+    sections: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """q (B, H, N, D) and k (B, h, N, D), or q alone where k is None, turned by the angles of these cosines and sines.
 
@@ -36,14 +55,16 @@ def apply_rotary(
     interleaved  Pair i is channels (2i, 2i + 1) if True, (i, i + P) if False.
     layout       "bhnd", or "bnhd" for q (B, N, H, D) and k (B, N, h, D) as flash-attn has them. Tables stay as above.
     prefix       So many leading tokens, class tokens and registers, stay as they are; tables have no rows for them.
+    sections     Half-split within each axis' share: numbers of pairs that make P. Channels are cut into sections of twice so
+                 many, and each is half-split by itself.
 
     Arithmetic is in float32 or better, and results have the dtypes of q and k. Tables may be of any floating dtype; a narrow
     one is as exact as it came, where a code with such a table is refused. All four get gradients. On CUDA it is the
     kernel of `Rotation`, which takes the angle and the length of (cos, sin): results are as exact, but not bit by bit what
     the formula gives, a pair whose cos and sin are both 0 gets no gradient, and there is no second derivative.
     """
-    xs, cos, sin = _checked(q, k, cos, sin, interleaved, layout, prefix)
-    turned = [_in_order(x, layout) for x in turn(xs, cos, sin, interleaved, prefix)]
+    xs, cos, sin, parts = _checked(q, k, cos, sin, interleaved, layout, prefix, sections)
+    turned = [_in_order(x, layout) for x in turn(xs, cos, sin, interleaved, parts, prefix)]
     return turned[0], None if k is None else turned[1]
 
 
@@ -56,18 +77,26 @@ def apply_rotary_(
     interleaved: bool = False,
     layout: str = "bhnd",
     prefix: int = 0,
+    sections: Sequence[int] | None = None,
 ) -> None:
     """As `apply_rotary`, where q and k lie, for inference: on CUDA without room for others. It turns both or none."""
-    xs, cos, sin = _checked(q, k, cos, sin, interleaved, layout, prefix)
+    xs, cos, sin, parts = _checked(q, k, cos, sin, interleaved, layout, prefix, sections)
     for name, x in zip("qk", xs, strict=False):
         _check_memory(name, x)
-    turn_(xs, cos, sin, interleaved, prefix)
+    turn_(xs, cos, sin, interleaved, parts, prefix)
 
 
 def _checked(
-    q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, interleaved: bool, layout: str, prefix: int
-) -> tuple[list[Tensor], Tensor, Tensor]:
-    """q and k as (B H N D), and tables as (B h n P)."""
+    q: Tensor,
+    k: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool,
+    layout: str,
+    prefix: int,
+    sections: Sequence[int] | None,
+) -> tuple[list[Tensor], Tensor, Tensor, list[int]]:
+    """q and k as (B H N D), tables as (B h n P), and sections as a list, empty for none."""
     flag("interleaved", interleaved)
     one_of("layout", layout, LAYOUTS)
     given = {"q": q} if k is None else {"q": q, "k": k}
@@ -81,7 +110,8 @@ def _checked(
         raise ValueError(f"{wanted}; got {tuple(q.shape)} and {tuple(k.shape)}")
     _check_tables(xs, cos, sin, prefix)
     same_device(q=q, k=k, cos=cos, sin=sin)
-    return xs, _with_heads(cos), _with_heads(sin)
+    parts = [] if sections is None else check_sections(sections, cos.shape[-1], interleaved)
+    return xs, _with_heads(cos), _with_heads(sin), list(parts)
 
 
 def _check_tables(xs: list[Tensor], cos: Tensor, sin: Tensor, prefix: int) -> None:

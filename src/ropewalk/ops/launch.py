@@ -100,7 +100,7 @@ def launch(
     ys: Sequence[Tensor],
     tables: Sequence[Tensor],
     prefixes: Sequence[int],
-    *flags: bool,
+    *flags: Hashable,
     gains: Sequence[Tensor] = (),
     trailing: int = 1,
 ) -> list[Tensor]:

@@ -1,10 +1,43 @@
 """How ops see tensors: the tokens left alone, the heads that share a table, the channels touched, the precision."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+from ropewalk.arguments import positives
+
+
+def pair_channels(pairs: int, interleaved: bool, sections: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """The two channels of each pair: (2i, 2i + 1) if interleaved, (i, i + P) if not.
+
+    With `sections`, numbers of pairs that make P, channels are cut into parts of twice so many, each half-split by itself.
+    """
+    if interleaved:
+        return [(2 * i, 2 * i + 1) for i in range(pairs)]
+    found: list[tuple[int, int]] = []
+    for count in [pairs] if sections is None else sections:
+        start = 2 * len(found)
+        found += [(i, i + count) for i in range(start, start + count)]
+    return found
+
+
+def describe_layout(interleaved: bool, sections: Sequence[int] | None) -> str:
+    """Which channels make a pair, in words."""
+    if interleaved or sections is None:
+        return "interleaved" if interleaved else "half-split"
+    return f"half-split in sections of {', '.join(map(str, sections))}"
+
+
+def check_sections(sections: Sequence[int], pairs: int, interleaved: bool) -> tuple[int, ...]:
+    """Numbers of pairs as a tuple, if they are sections of a half-split layout of so many pairs."""
+    parts = positives("sections", sections)
+    if interleaved:
+        raise ValueError(f"sections are half-split: they need interleaved=False, got interleaved=True and sections={parts}")
+    if sum(parts) != pairs:
+        raise ValueError(f"sections must make {pairs} pairs, got {' + '.join(map(str, parts)) or 'none'} = {sum(parts)}")
+    return parts
 
 
 def widened(table: Tensor) -> Tensor:

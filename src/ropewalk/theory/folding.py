@@ -6,6 +6,7 @@ not turned, keep their scores in the new basis as well.
 """
 
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +39,7 @@ def folded_parts(encoding: Encoding, tolerance: float) -> tuple[Encoding, Tensor
     if not part.traits.isometric:
         raise ValueError(f"{part.name} stretches q and k, which RoPE-Mixed does not: {part!r}")
     plain = _pairs(part)
-    mixed = _mixed(part, found if plain is None else plain, interleaved=plain is None or part.interleaved)  # type: ignore[arg-type]
+    mixed = _mixed(part, found, interleaved=True) if plain is None else _mixed(part, plain, **_layout(part, plain))
     basis = (found if plain is None else plain).basis
     if not isinstance(encoding, Chained):
         return mixed, basis
@@ -53,7 +54,7 @@ def _pairs(encoding: Encoding) -> Planes | None:
     made = exact(encoding)
     assert isinstance(made, Waves)
     waves, depth = made.waves().detach(), encoding.head_dim
-    if not encoding.interleaved and waves.shape[-2] < depth // 2:
+    if not encoding.interleaved and encoding.parts is None and waves.shape[-2] < depth // 2:
         return None
     waves = F.pad(waves, (0, 0, 0, depth // 2 - waves.shape[-2]))
     waves = waves if encoding.layers is None or waves.ndim == 4 else encoding.per_layer(waves)
@@ -61,13 +62,23 @@ def _pairs(encoding: Encoding) -> Planes | None:
     return Planes(basis, waves, 0.0)
 
 
-def _mixed(encoding: Encoding, planes: Planes, *, interleaved: bool) -> Mixed:
+def _layout(encoding: Encoding, planes: Planes) -> dict[str, Any]:
+    """The options of RoPE-Mixed for pairs that lie as in an encoding; what is left of its sections makes one more."""
+    assert isinstance(encoding, Waves)
+    parts = encoding.parts
+    if parts is None:
+        return {"interleaved": encoding.interleaved}
+    left = planes.waves.shape[-2] - sum(parts)
+    return {"interleaved": False, "sections": (*parts, left) if left else parts}
+
+
+def _mixed(encoding: Encoding, planes: Planes, **layout: Any) -> Mixed:
     """RoPE-Mixed with these waves, in the precision and on the device of an encoding, and learned if that is."""
     names = ("head_dim", "heads", "kv_heads", "axes", "layers", "size", "coordinates")
     shape = {name: getattr(encoding, name) for name in names}
     shared = planes.waves.shape[-3] == 1 < encoding.own_heads
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # what it draws at its start is overwritten
-        mixed = Mixed(**shape, shared=shared, interleaved=interleaved)
+        mixed = Mixed(**shape, shared=shared, **layout)
     mixed = mixed.to(next(tensor for tensor in (*encoding.parameters(), *encoding.buffers())))
     with torch.no_grad():
         mixed.wave.copy_(planes.waves)

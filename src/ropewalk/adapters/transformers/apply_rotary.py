@@ -55,7 +55,13 @@ class Few:
 
 def lighter(code: Code, hidden: Tensor) -> Code | Few:
     """What turns as a code does, and for few tokens in less time if it can; `hidden` is (B N C)."""
-    if hidden.numel() > FEW or not isinstance(code, Rotation) or code.interleaved or code.k_angle is not None:
+    if (
+        hidden.numel() > FEW
+        or not isinstance(code, Rotation)
+        or code.interleaved
+        or code.sections
+        or code.k_angle is not None
+    ):
         return code
     angle, gain = code.q_angle, code.q_gain
     if code.k_gain is not gain or 2 * angle.shape[-1] != code.head_dim or angle.shape[-3] != 1 or code.q_prefix:

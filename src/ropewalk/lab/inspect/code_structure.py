@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ropewalk.code import Basis, Bias, Chain, Code, ContentBias, Offset, Rotary, Rotation, Sphere, Turn
 from ropewalk.encoding import Encoding
+from ropewalk.ops.layout import pair_channels
 
 CODE_TARGETS = {
     Rotation: "pairs",
@@ -51,8 +52,8 @@ def find_channel_groups(code: Code) -> ChannelGroups:
     """The groups of channels that the code turns, none if it turns nothing or mixes channels afterwards."""
     last = next((part for part in reversed(list_code_parts(code)) if isinstance(part, Rotary | Basis)), None)
     if isinstance(last, Rotation):
-        count = last.q_angle.shape[-1]
-        return ChannelGroups("pair", [(2 * i, 2 * i + 1) if last.interleaved else (i, i + count) for i in range(count)])
+        pairs = pair_channels(last.q_angle.shape[-1], last.interleaved, last.sections)
+        return ChannelGroups("pair", [*pairs])
     if isinstance(last, Sphere):
         return ChannelGroups("triplet", _split_channels(last.q_angle.shape[-2], 3))
     if isinstance(last, Turn):

@@ -9,6 +9,8 @@ Backward needs outputs, not inputs. Let y = g R(t) x for a pair, with a gain g t
 dL/dy and dL/dt = dL/dy · J y, with J the quarter turn. Attention keeps y anyway.
 """
 
+import itertools
+
 import triton
 import triton.language as tl
 
@@ -19,7 +21,18 @@ ELEMENTS = 1024
 
 
 @triton.jit
-def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr):
+def members(pair, sections: tl.constexpr):
+    """The channels of pairs of a half-split layout in sections, which are given as first pair and number of pairs each."""
+    first, second = pair, pair + sections[1]
+    for i in tl.static_range(2, len(sections), 2):
+        later = pair >= sections[i]
+        first = tl.where(later, pair + sections[i], first)
+        second = tl.where(later, pair + (sections[i] + sections[i + 1]), second)
+    return first, second
+
+
+@triton.jit
+def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr, sections: tl.constexpr):
     """Both members of each pair in float32, from rows of x."""
     if interleaved:
         channels = tl.arange(0, 2 * width)
@@ -27,6 +40,12 @@ def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interlea
             x + rows[:, None] + channels[None, :], mask=mask[:, None] & (channels < 2 * pairs)[None, :], other=0.0
         )
         a, b = tl.split(tl.reshape(tile, (rows.shape[0], width, 2)))
+    elif len(sections) > 0:
+        channels = tl.arange(0, width)
+        first, second = members(channels, sections)
+        inside = mask[:, None] & (channels < pairs)[None, :]
+        a = tl.load(x + rows[:, None] + first[None, :], mask=inside, other=0.0)
+        b = tl.load(x + rows[:, None] + second[None, :], mask=inside, other=0.0)
     else:
         channels = tl.arange(0, width)
         inside = mask[:, None] & (channels < pairs)[None, :]
@@ -36,12 +55,20 @@ def load_pairs(x, rows, mask, pairs: tl.constexpr, width: tl.constexpr, interlea
 
 
 @triton.jit
-def store_pairs(x, rows, mask, a, b, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr):
+def store_pairs(
+    x, rows, mask, a, b, pairs: tl.constexpr, width: tl.constexpr, interleaved: tl.constexpr, sections: tl.constexpr
+):
     """The opposite of `load_pairs`, in the dtype of x."""
     if interleaved:
         channels = tl.arange(0, 2 * width)
         tile = tl.reshape(tl.join(a, b), (rows.shape[0], 2 * width)).to(x.dtype.element_ty)
         tl.store(x + rows[:, None] + channels[None, :], tile, mask=mask[:, None] & (channels < 2 * pairs)[None, :])
+    elif len(sections) > 0:
+        channels = tl.arange(0, width)
+        first, second = members(channels, sections)
+        inside = mask[:, None] & (channels < pairs)[None, :]
+        tl.store(x + rows[:, None] + first[None, :], a.to(x.dtype.element_ty), mask=inside)
+        tl.store(x + rows[:, None] + second[None, :], b.to(x.dtype.element_ty), mask=inside)
     else:
         channels = tl.arange(0, width)
         inside = mask[:, None] & (channels < pairs)[None, :]
@@ -65,7 +92,7 @@ def circle(angle, gain, place, turned, a, g, pairs: tl.constexpr, width: tl.cons
 @triton.jit
 def turn_side(
     pid, side, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr, rows: tl.constexpr,
-    interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
+    interleaved: tl.constexpr, sections: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
 ):  # fmt: skip
     """Rotate x by its angles, or back; in backward, sum gradients of angles, if wanted, into a row of `sums`."""
     x, out, y, angle, gain, sums, sizes, x_steps, out_steps, y_steps, angle_steps, gain_steps = side
@@ -85,13 +112,13 @@ def turn_side(
         h = head * group + g
         source = x + b * x_steps[0] + h * x_steps[1]
         target = out + b * out_steps[0] + h * out_steps[1]
-        p, q = load_pairs(source, token * x_steps[2], mask, pairs, width, interleaved)
+        p, q = load_pairs(source, token * x_steps[2], mask, pairs, width, interleaved, sections)
         if wanted:
             seen = y + b * y_steps[0] + h * y_steps[1]
-            u, v = load_pairs(seen, token * y_steps[2], mask, pairs, width, interleaved)
+            u, v = load_pairs(seen, token * y_steps[2], mask, pairs, width, interleaved, sections)
             total += q * u - p * v
         rows_out = token * out_steps[2]
-        store_pairs(target, rows_out, mask, p * cos - q * sin, p * sin + q * cos, pairs, width, interleaved)
+        store_pairs(target, rows_out, mask, p * cos - q * sin, p * sin + q * cos, pairs, width, interleaved, sections)
         if rest > 0:
             copy_rest(source, target, token * x_steps[2], rows_out, mask, 2 * pairs, depth, rest)
         b, g = after(b, g, group)
@@ -104,29 +131,32 @@ def turn_side(
 @triton.jit
 def turn_kernel(
     q, k, v, q_end, k_end, depth: tl.constexpr, pairs: tl.constexpr, width: tl.constexpr, rest: tl.constexpr,
-    rows: tl.constexpr, interleaved: tl.constexpr, gained: tl.constexpr, back: tl.constexpr, wanted: tl.constexpr,
-    copied: tl.constexpr,
+    rows: tl.constexpr, interleaved: tl.constexpr, sections: tl.constexpr, gained: tl.constexpr, back: tl.constexpr,
+    wanted: tl.constexpr, copied: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if pid < q_end:
-        turn_side(pid, q, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+        turn_side(pid, q, depth, pairs, width, rest, rows, interleaved, sections, gained, back, wanted)
     elif pid < k_end:
-        turn_side(pid - q_end, k, depth, pairs, width, rest, rows, interleaved, gained, back, wanted)
+        turn_side(pid - q_end, k, depth, pairs, width, rest, rows, interleaved, sections, gained, back, wanted)
     elif copied:
-        turn_side(pid - k_end, v, depth, pairs, width, rest, rows, interleaved, gained, back, False)
+        turn_side(pid - k_end, v, depth, pairs, width, rest, rows, interleaved, sections, gained, back, False)
 
 
-def settings(xs, angles, wanted, gained, copied, interleaved, back):
+def settings(xs, angles, wanted, gained, copied, interleaved, sections, back):
     depth, pairs = xs[0].shape[-1], angles[0].shape[-1]
     width = power(max(pairs, 1))
     rows = max(1, min(ELEMENTS // (2 * width), power(max(x.shape[2] for x in xs))))
-    constants = (depth, pairs, width, power(depth - 2 * pairs), rows, interleaved, gained, back, wanted, copied)
+    rest, starts = power(depth - 2 * pairs), itertools.accumulate(sections, initial=0)
+    parts = tuple(each for part in zip(starts, sections, strict=False) for each in part)
+    constants = (depth, pairs, width, rest, rows, interleaved, parts, gained, back, wanted, copied)
     return Settings(constants, rows, programs=2048 if wanted else 4096)
 
 
-def run(xs, outs, ys, angles, gains, interleaved, prefixes, *, back):
+def run(xs, outs, ys, angles, gains, interleaved, sections, prefixes, *, back):
+    layout = interleaved, tuple(sections)
     stretches = [gain for gain in gains if gain is not None]
-    return launch(turn_kernel, settings, xs, outs, ys, angles, prefixes, interleaved, back, gains=stretches)
+    return launch(turn_kernel, settings, xs, outs, ys, angles, prefixes, *layout, back, gains=stretches)
 
 
 rotate_fused, rotate_into, rotate_back, rotate_join = every_way(run)

@@ -44,6 +44,11 @@ class Circle:
         """(B h 1 n P)."""
         return Circle(self.cos.unsqueeze(2), self.sin.unsqueeze(2))
 
+    def split(self, sections: list[int]) -> list["Circle"]:
+        """Those of so many pairs each."""
+        both = zip(self.cos.split(sections, -1), self.sin.split(sections, -1), strict=True)
+        return [Circle(cos, sin) for cos, sin in both]
+
     def to(self, dtype: torch.dtype) -> "Circle":
         return self if self.cos.dtype is dtype else Circle(self.cos.to(dtype), self.sin.to(dtype))
 
@@ -57,13 +62,18 @@ FEW = 1 << 16
 
 
 def rotate_reference(
-    xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], interleaved: bool, prefixes: list[int]
+    xs: list[Tensor],
+    angles: list[Tensor],
+    gains: list[Tensor | None],
+    interleaved: bool,
+    sections: list[int],
+    prefixes: list[int],
 ) -> list[Tensor]:
-    if not interleaved and few(xs, angles, gains, prefixes):
+    if not interleaved and not sections and few(xs, angles, gains, prefixes):
         return few_halves(xs, circle(angles[0]))
     first = circle(angles[0])
     circles = [first if angle is angles[0] else circle(angle) for angle in angles]
-    return [rotate_one(*args, interleaved) for args in zip(xs, circles, gains, prefixes, strict=True)]
+    return [rotate_one(*args, interleaved, sections) for args in zip(xs, circles, gains, prefixes, strict=True)]
 
 
 def few(xs: list[Tensor], angles: list[Tensor], gains: list[Tensor | None], prefixes: list[int]) -> bool:
@@ -108,7 +118,10 @@ def made(angle: Tensor) -> Circle:
     return Circle(angle.cos(), angle.sin())
 
 
-def rotate_one(x: Tensor, point: Circle, gain: Tensor | None, prefix: int, interleaved: bool) -> Tensor:
+def rotate_one(x: Tensor, point: Circle, gain: Tensor | None, prefix: int, interleaved: bool, sections: list[int]) -> Tensor:
+    if sections and (interleaved or sum(sections) != point.cos.shape[-1] or min(sections) < 1):
+        wanted = f"half-split sections must make {point.cos.shape[-1]} pairs"
+        raise ValueError(f"{wanted}, got {sections}{' and interleaved=True' if interleaved else ''}")
     point = point.stretched(gain)
     heads, pairs_wide = point.cos.shape[1], 2 * point.cos.shape[-1]
     grouped = heads not in (1, x.shape[1])
@@ -117,7 +130,11 @@ def rotate_one(x: Tensor, point: Circle, gain: Tensor | None, prefix: int, inter
 
     def wide(x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, point.cos.dtype)
-        return turn(x.to(dtype), point.to(dtype), x.dtype)
+        moved, circles = x.to(dtype), point.to(dtype)
+        if not sections:
+            return turn(moved, circles, x.dtype)
+        parts = zip(moved.split([2 * count for count in sections], -1), circles.split(sections), strict=True)
+        return torch.cat([turn(*part, x.dtype) for part in parts], -1)
 
     return turn_part(x, prefix, heads if grouped else None, pairs_wide, wide)
 
