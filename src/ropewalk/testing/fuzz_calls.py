@@ -455,6 +455,16 @@ for _name in ("to_interleaved", "to_half_split"):
         },
     )
 add_target(
+    "layouts.to_sections",
+    layouts.to_sections,
+    {
+        "weight": floats(16, 8),
+        "head_dim": Wanted(lambda g: 8, is_integer, "an integer"),
+        "sections": INTEGERS,
+        "source": name_of("interleaved", "half-split"),
+    },
+)
+add_target(
     "layouts.convert",
     layouts.convert,
     {
@@ -480,6 +490,7 @@ for _name in ("apply_rotary", "apply_rotary_"):
             "interleaved": FLAG,
             "layout": name_of("bhnd"),
             "prefix": Wanted(lambda g: 0, is_integer, "an integer"),
+            "sections": optional(INTEGERS),
         },
         promise=_promise_rotary if _name == "apply_rotary" else None,
     )
