@@ -15,6 +15,7 @@ from ropewalk.factory import create, find
 
 Asked = Encoding | str | Mapping[str, Any] | None
 FOLDED = "folded"  # beside the options of an encoding whose basis is in the weights of its model
+USE = "host"  # beside them too: how the host uses its rotary embedding
 Made = Encoding | dict[str, Encoding]
 INHERITED = ("base", "rotary_dim", "interleaved", "extension", "proportional", "scale", "factor")
 
@@ -25,6 +26,8 @@ def build(host: Host, about: Mapping[str | None, Found], asked: Asked, config: A
     One and the same for all types is an encoding for all layers: no model has to save it twice.
     """
     types = [kind for kind in about if kind is not None]
+    if isinstance(asked, Mapping):  # what a config says has more among it
+        asked = {key: value for key, value in asked.items() if key not in (FOLDED, USE)}
     if isinstance(asked, Mapping) and "name" not in asked:
         if set(asked) != set(types):
             wanted = ", ".join(map(repr, types)) or "no types of layers"
@@ -61,7 +64,7 @@ def _one(
 
 def _named(host: Host, found: Found, asked: Any, config: Any, options: dict[str, Any]) -> Encoding:
     said = {"name": asked} if isinstance(asked, str) else asked
-    name, own = said["name"], {key: value for key, value in said.items() if key not in (FOLDED, "name")}
+    name, own = said["name"], {key: value for key, value in said.items() if key != "name"}
     chosen = find(name, load=isinstance(asked, str))  # a name that the model's config says imports nothing
     inherited = {}
     if isinstance(asked, str) and name in ("rope", "waves"):
@@ -125,3 +128,16 @@ def _try(host: Host, found: Found, code: Code, device: torch.device, depth: int)
     own = code if code.layers is None else code[0]
     q, k = (torch.zeros(1, heads, 1, depth, device=device) for heads in (found.first.heads, found.first.kv_heads))
     own.scores(*own.qk(q, k))
+
+
+def build_saved(said: Mapping[str, Any], host: Host, plain: Any) -> Made:
+    """The encoding that a saved config names, or one for each type of layers; what it lacks is the host's."""
+    rest = {key: value for key, value in said.items() if key not in (FOLDED, USE)}
+    named = {None: rest} if "name" in rest else rest
+    made = {}
+    for kind, options in named.items():
+        if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
+            raise ValueError(f"the config of {host.named} must name an encoding and its options, got {options!r}")
+        own = {key: value for key, value in options.items() if key != "name"}
+        made[kind] = find(options["name"])(**own)  # a name that a file says imports nothing
+    return made.get(None, made)

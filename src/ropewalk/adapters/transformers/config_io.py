@@ -9,10 +9,11 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from ropewalk.adapters.transformers.building import FOLDED, Made
+from ropewalk.adapters.transformers.building import FOLDED, USE, Made
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED
 from ropewalk.adapters.transformers.embedding import Positions
 from ropewalk.adapters.transformers.hosts import Host
+from ropewalk.adapters.transformers.native import HostUse
 from ropewalk.encoding import Encoding
 
 NAME = "ropewalk"
@@ -22,11 +23,11 @@ KIND = "ropewalk: pip install ropewalk, then import ropewalk.adapters.transforme
 """The type of RoPE of a marked config. A program without this adapter does not know it, and shows it in its error."""
 
 
-def marked(config: Any, made: Made, host: Host, *, folded: bool = False) -> Any:
+def marked(config: Any, made: Made, host: Host, use: HostUse, *, folded: bool = False) -> Any:
     """A copy of a config that says what encoding a host has."""
     other = copy.deepcopy(config)
     said = made.config() if isinstance(made, Encoding) else {kind: each.config() for kind, each in made.items()}
-    said |= {FOLDED: True} if folded else {}
+    said |= {USE: use.to_dict()} | ({FOLDED: True} if folded else {})
     before = getattr(other, NAME, None) or {}
     other.ropewalk = {PARTS: {**before.get(PARTS, {}), host.key: said}} if host.shares_config else said
     if getattr(other, "rope_parameters", None) and "ROPE_INIT_FUNCTIONS" in _names_of(type(host.host_rotary)):

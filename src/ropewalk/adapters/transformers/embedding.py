@@ -21,8 +21,7 @@ class Positions(nn.Module):
     """Holds an encoding, or one for each type of layers, so that it trains, moves and is saved with the model.
 
     host    The rotary embedding that was here.
-    ids     How positions come to it, one of `probing.IDS`.
-    single  Whether the host wants one table, of complex numbers, and not cosines and sines.
+    use     How the host uses it, a `native.HostUse`.
     folded  Whether the weights of q and k hold the basis of the encoding.
     light   Whether all layers turn alike by what nobody learns, so that a code alone goes through the model, without hooks.
     few     Whether few tokens may be turned in few calls.
@@ -35,15 +34,14 @@ class Positions(nn.Module):
         host: nn.Module,
         count: int,
         config: Any,
+        use: Any,
         *,
-        ids: str = "tokens",
-        single: bool = False,
         folded: bool = False,
     ) -> None:
         super().__init__()
         self.encoding = nn.ModuleDict(encoding) if isinstance(encoding, dict) else encoding
         self.host, self.count, self.folded, self.light = host, count, folded, False
-        self.ids, self.single, self.few = ids, single, False
+        self.use, self.few = use, False
         self.layer: int | None = None
         self.host_config = config
 
@@ -78,7 +76,7 @@ class Positions(nn.Module):
 
     def spread(self, carried: Any) -> Any:
         """What a host takes apart into cosines and sines, or uses as one table."""
-        return carried if self.single else (carried, carried)
+        return carried if self.use.single else (carried, carried)
 
 
 class IdPositions(Positions):
@@ -101,9 +99,9 @@ class IdPositions(Positions):
 
     def _points(self, ids: Tensor, encoding: Encoding) -> Tensor:
         """Positions as encodings take them: (B N) of tokens, else ([B] N A)."""
-        if self.ids == "tokens":
+        if self.use.ids == "tokens":
             return ids
-        if self.ids == "axes first":
+        if self.use.ids == "axes first":
             ids = ids.expand(encoding.axes, -1, -1).movedim(0, -1)
         return ids if ids.is_floating_point() else ids.float()
 

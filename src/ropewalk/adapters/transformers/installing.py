@@ -12,7 +12,7 @@ from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choos
 from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts
-from ropewalk.adapters.transformers.native import Found, inspect_host, read_usages
+from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
 
@@ -55,8 +55,9 @@ def _install_in(model: nn.Module, host: Host, encoding: Asked, options: dict[str
         started(part)
     _take_out(model, host)
     plain = encoding is None and not options
-    config = copy.deepcopy(before) if plain else marked(before, made, host, folded=folded)
-    place(model, find(model, host.path, host.key), about, made, before, config, folded=folded)
+    use = read_use(host, about, made)
+    config = copy.deepcopy(before) if plain else marked(before, made, host, use, folded=folded)
+    place(model, find(model, host.path, host.key), use, made, before, config, folded=folded)
 
 
 def describe_host(host: Host) -> str:
@@ -68,7 +69,7 @@ def describe_host(host: Host) -> str:
         f"{kind}: {each.name}, {each.summary()}" if kind else f"{each.name}, {each.summary()}"
         for kind, each in parts.items()
     )
-    return f"{host.named}: {len(host.attentions)} layers, positions as {here.ids}, now {shown}"
+    return f"{host.named}: {len(host.attentions)} layers, positions as {here.use.ids}, now {shown}"
 
 
 def uninstall(model: Model) -> Model:
@@ -145,38 +146,30 @@ def remark(model: nn.Module) -> None:
     host = find(model)
     here = host.rotary
     assert isinstance(here, Positions)
-    config = marked(plain_config(host), here.own, host, folded=here.folded)
+    config = marked(plain_config(host), here.own, host, here.use, folded=here.folded)
     config._attn_implementation = host.config._attn_implementation
     swap(model, host.config, config)
     _hook(host, here)
 
 
-def place(
-    model: nn.Module, host: Host, about: dict[str | None, Found], made: Made, before: Any, config: Any, *, folded: bool
-) -> None:
+def place(model: nn.Module, host: Host, use: HostUse, made: Made, before: Any, config: Any, *, folded: bool) -> None:
     """Put encodings in their place in a host that has none, and a config in the place of its own."""
-    found = next(iter(about.values()))
-    kind = ImagePositions if found.kind == "pixels" else IdPositions
-    single = not isinstance(found.first.calls[0].outputs, tuple)
-    positions = kind(made, host.rotary, len(host.attentions), before, ids=found.kind, single=single, folded=folded)
+    kind = ImagePositions if use.ids == "pixels" else IdPositions
+    positions = kind(made, host.rotary, len(host.attentions), before, use, folded=folded)
     positions.train(host.base.training)
     device = next(iter(host.base.parameters())).device
-    usages = {}
-    for name, each in about.items():
-        usages |= read_usages(each, host, made if isinstance(made, Encoding) else made[str(name)])
     (owner, attribute), *others = host.places
     if any(owner is attention for attention in host.attentions):
         positions.layer = 0
         if any(_code(encoding).biased for encoding in _each(made)):
-            raise ValueError(
-                f"attention of {host.named} makes its rotation itself and takes nothing that adds to logits"
-            )
+            raise ValueError(f"attention of {host.named} makes its rotation itself and takes nothing that adds to logits")
     setattr(owner, attribute, positions if device.type == "meta" else positions.to(device))
     for layer, (module, name) in enumerate(others, start=1):
         setattr(module, name, Follower(positions, getattr(module, name), layer))
     for attention in each_attention(host):
-        if id(attention) in usages:
-            rebinding.rebind(attention, usages[id(attention)])
+        usages = use.usages.get(rebinding.host_class(attention).__name__, ())
+        if usages:
+            rebinding.rebind(attention, usages)
     swap(model, host.config, config)
     if any(_code(encoding).biased for encoding in _each(made)):
         host.config._attn_implementation = ours(host.config._attn_implementation)
@@ -192,7 +185,7 @@ def _hook(host: Host, positions: Positions) -> None:
     _unhook(host)
     positions.light = host.config._attn_implementation not in (EAGER, FUSED) and all(map(_light, _each(positions.own)))
     uses = [usage for module in each_attention(host) for usage in getattr(type(module), "usages", ())]
-    positions.few = positions.ids == "tokens" and all(usage[1:] == (2, -2, 0, None) for usage in uses)
+    positions.few = positions.use.ids == "tokens" and all(usage[1:] == (2, -2, 0, None) for usage in uses)
     if positions.light:
         return
     host.layers[0].register_forward_pre_hook(Begin(host.key), with_kwargs=True)

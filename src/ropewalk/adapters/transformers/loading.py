@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ropewalk.adapters.transformers.building import build
+from ropewalk.adapters.transformers.building import USE, build, build_saved
 from ropewalk.adapters.transformers.config_io import NAME, read_mark, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
 from ropewalk.adapters.transformers.hosts import Host, find, find_hosts
 from ropewalk.adapters.transformers.installing import place, swap
-from ropewalk.adapters.transformers.native import inspect_host
+from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
 from ropewalk.adapters.transformers.probing import remake_rotary
 from ropewalk.encoding import Encoding
 
@@ -46,8 +46,13 @@ def _fill(model: nn.Module, host: Host) -> None:
     for owner, name in host.places:
         setattr(owner, name, remake_rotary(getattr(owner, name), config, plain))
     host = find(model, host.path, host.key)
-    about = inspect_host(host)
-    place(model, host, about, build(host, about, said, plain, {}), plain, copy.deepcopy(config), folded=says_folded(said))
+    if USE in said:  # since then it was measured once and for all
+        made, use = build_saved(said, host, plain), HostUse.from_dict(said[USE])
+    else:
+        about = inspect_host(host)
+        made = build(host, about, said, plain, {})
+        use = read_use(host, about, made)
+    place(model, host, use, made, plain, copy.deepcopy(config), folded=says_folded(said))
     GIVEN[host.base] = config
 
 

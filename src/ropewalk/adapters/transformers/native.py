@@ -4,6 +4,7 @@ Either is compared with the matrices of the host before anybody gets it.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from ropewalk.adapters.transformers.probing import (
     on_a_device,
     read_shapes,
 )
+from ropewalk.adapters.transformers.rebinding import host_class
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding
 from ropewalk.extension.config import options as read_rule
@@ -75,7 +77,8 @@ def inspect_host(host: Host) -> dict[str | None, Found]:
             continue
         about = found[kind]
         helpers = [module for module in attention.modules() if any(module is helper for helper in host.helpers)]
-        alike = (type(attention), kind, *(getattr(attention, name, None) for name in ("head_dim", "num_heads", "use_rope")))
+        sizes = [getattr(attention, name, None) for name in ("head_dim", "num_heads", "use_rope")]
+        alike = (type(attention), kind, len(helpers), *sizes)
         if alike not in known:
             try:
                 shapes = read_shapes(attention, helpers, rotary, about.kind, about.axes, kind)
@@ -304,23 +307,49 @@ def own_width(found: Found, encoding: Encoding) -> int:
     return min(encoding.head_dim, found.first.width) if encoding.name == "waves" else found.first.width
 
 
-def read_usages(about: Found, host: Host, encoding: Encoding) -> dict[int, tuple[Usage, ...]]:
-    """How each attention calls its rotations, given the layout of the encoding."""
-    own = getattr(encoding, "interleaved", None)
-    usages: dict[int, tuple[Usage, ...]] = {}
-    made: dict[tuple[int, ...], tuple[Usage, ...]] = {}
-    for attention in each_attention(host):
-        found = about.shapes.get(id(attention))
-        if found is None:
-            continue
-        key = tuple(id(each) for each in found)
-        if key not in made:
-            made[key] = tuple(_usage(about, shapes, encoding, own) for shapes in found)
-        usages[id(attention)] = made[key]
-    return usages
+@dataclass(frozen=True)
+class HostUse:
+    """How a host uses its rotary embedding: what has to be known to stand in its place.
+
+    ids     How positions come, one of `probing.IDS`.
+    single  Whether one table of complex numbers is wanted, and not cosines and sines.
+    usages  How each class of attention calls its rotation functions.
+    """
+
+    ids: str
+    single: bool
+    usages: dict[str, tuple[Usage, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "ids": self.ids,
+            "single": self.single,
+            "usages": {n: [list(u) for u in us] for n, us in self.usages.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, said: dict[str, Any]) -> "HostUse":
+        """From what `to_dict` gave."""
+        usages = {name: tuple(Usage(*usage) for usage in several) for name, several in said["usages"].items()}
+        return cls(str(said["ids"]), bool(said["single"]), usages)
 
 
-def _usage(about: Found, shapes: Shapes, encoding: Encoding, interleaved: Any) -> Usage:
+def read_use(host: Host, about: Mapping[str | None, Found], made: Encoding | dict[str, Encoding]) -> HostUse:
+    """How a host uses its rotary embedding, given the layout of the encodings."""
+    first = next(iter(about.values()))
+    usages: dict[str, tuple[Usage, ...]] = {}
+    for kind, found in about.items():
+        encoding = made if isinstance(made, Encoding) else made[str(kind)]
+        for attention in each_attention(host):
+            name, shapes = host_class(attention).__name__, found.shapes.get(id(attention))
+            if shapes is not None and name not in usages:
+                usages[name] = tuple(_usage(found, each, encoding) for each in shapes)
+    return HostUse(first.kind, not isinstance(first.first.calls[0].outputs, tuple), usages)
+
+
+def _usage(about: Found, shapes: Shapes, encoding: Encoding) -> Usage:
+    interleaved = getattr(encoding, "interleaved", None)
     offset = about.first.width - own_width(about, encoding)
     if about.kind == "pixels" or shapes is about.first or any(each.is_meta for each in about.rotary.buffers()):
         return shapes.usage._replace(offset=offset)

@@ -1,7 +1,7 @@
 """What a host does to q and k, measured: how its attention calls the rotation, and the matrices that come of it.
 
 The attention of a host runs once on some tokens of zeros, up to the rotation, whose arguments tell the shapes of q and k.
-Then the host's own functions rotate the basis vectors: that is the matrix of a position, whatever the host's code looks like.
+Then the host's own functions rotate basis vectors: that is the matrix of a position, whatever the host's code looks like.
 """
 
 import copy
@@ -191,16 +191,20 @@ def _capture(
             rebind_to(module, {name: spy(module, name, rotation_function(kinds, name)) for name in find_rotations(kinds)})
         attention.eval()
         for hidden in _hidden(attention, device):
-            calls.clear()
-            try:
-                with torch.no_grad():
-                    attention(**_arguments(attention, hidden, moved, ids.to(device)))
-            except _Reached:
-                return calls
-            except Exception as error:  # whatever a host raises when it is given something that it does not know
-                errors.append(error)
-            if len(calls) == len(modules):
-                return calls
+            given = _arguments(attention, hidden, moved, ids.to(device))
+            for masked in (False, True) if "attention_mask" in given else (False,):
+                calls.clear()
+                if masked:
+                    given["attention_mask"] = torch.zeros(1, 1, TOKENS, TOKENS, device=device)
+                try:
+                    with torch.no_grad():
+                        attention(**given)
+                except _Reached:
+                    return calls
+                except Exception as error:  # whatever a host raises when it is given something that it does not know
+                    errors.append(error)
+                if len(calls) == len(modules):
+                    return calls
     finally:
         hook.remove()
         attention.train(training)
@@ -246,7 +250,7 @@ def _arguments(attention: nn.Module, hidden: Tensor, outputs: Any, ids: Tensor) 
             given[name] = 0
         elif name == "shared_kv_states":
             given[name] = {}
-        elif parameter.default is parameter.empty:
+        elif parameter.default is parameter.empty or name == "attention_mask":
             given[name] = None
     return given
 
