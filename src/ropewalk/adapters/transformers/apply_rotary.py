@@ -18,14 +18,14 @@ class Usage(NamedTuple):
     """How an attention calls a rotation function.
 
     name         Of the function.
-    count        How many tensors it rotates: q and k, or one at a time.
+    tensors      How many tensors it rotates: q and k, or one at a time.
     axis         Of the tokens in these tensors, from the end: -2 for (B H N D), -3 for (B N H D) and (N H D).
     offset       Channels before those that the encoding is given.
     interleaved  Which channels make a pair here, or None for as the encoding has it.
     """
 
     name: str
-    count: int
+    tensors: int
     axis: int = -2
     offset: int = 0
     interleaved: bool | None = None
@@ -77,10 +77,10 @@ def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
         codes = [each for each in given if isinstance(each, Code | Sealed | Few)]
         if not codes:
             return host(*args, **options)
-        tensors = [each for each in given[: usage.count] if isinstance(each, Tensor)]
-        whole = len(args) < usage.count and len(tensors) != usage.count
+        tensors = [each for each in given[: usage.tensors] if isinstance(each, Tensor)]
+        whole = len(args) < usage.tensors and len(tensors) != usage.tensors
         turned = _rotate_each(usage, codes[0], tensors)
-        if usage.count == 1 or whole:
+        if usage.tensors == 1 or whole:
             return turned[0]
         return tuple(turned) if len(turned) == 2 else (turned[0], None)
 

@@ -134,7 +134,7 @@ def build_saved(said: Mapping[str, Any], host: Host, plain: Any) -> Made:
     """The encoding that a saved config names, or one for each type of layers; what it lacks is the host's."""
     rest = {key: value for key, value in said.items() if key not in (FOLDED, USE)}
     named = {None: rest} if "name" in rest else rest
-    made = {}
+    made: dict[Any, Any] = {}
     for kind, options in named.items():
         if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
             raise ValueError(f"the config of {host.named} must name an encoding and its options, got {options!r}")

@@ -96,7 +96,7 @@ def _each(parameters: Mapping[str, Any], change: Any) -> dict[str, Any]:
 
 def _names_of(rotary: type) -> tuple[str, ...]:
     """The names in the constructor of a rotary embedding: some look their type of RoPE up, others insist on one."""
-    code = getattr(rotary.__init__, "__code__", None)
+    code = getattr(vars(rotary).get("__init__"), "__code__", None)
     return () if code is None else code.co_names
 
 

@@ -118,9 +118,9 @@ class Follower(nn.Module):
         self.host, self.layer = host, layer
         self.leader = (leader,)  # no child of this module: it would be saved once for each layer
 
-    def forward(self, *args: Any, **options: Any) -> Any:
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
         """The code of this layer."""
-        return self.leader[0].make(*args, **options, layer=self.layer)
+        return self.leader[0].make(x, position_ids, layer_type, self.layer)
 
 
 class ImagePositions(Positions):

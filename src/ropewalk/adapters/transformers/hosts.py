@@ -5,18 +5,19 @@ a decoder, a vision tower or an attention, is the host. Its attention is every m
 rotation function, such as `apply_rotary_pos_emb`, but for what belongs to another host inside.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from torch import nn
 
 from ropewalk.adapters.transformers.embedding import Follower, Positions
-from ropewalk.adapters.transformers.rebinding import find_rotations, host_class
+from ropewalk.adapters.transformers.rebinding import find_rotations, host_class, list_methods, unwrap
 
 ROTARY = re.compile(r"\w*(Rotary|RoPE|Rope)\w*Embedding\w*")
 PER_TYPE = "_inv_freq"  # how buffers of a rotary embedding for several types of layers end
@@ -45,7 +46,9 @@ class Host:
     @property
     def key(self) -> str:
         """Its name among the parts that share a config."""
-        return f"{type(self.base).__name__}.{self.places[0][1]}"
+        owner, name = self.places[0]
+        path = next(path for path, module in self.base.named_modules() if module is owner)
+        return f"{type(self.base).__name__}.{path}{'.' if path else ''}{name}"
 
     @property
     def config(self) -> Any:
@@ -107,7 +110,7 @@ def is_rotary(module: nn.Module) -> bool:
     """Whether a module is a rotary embedding, or stands in the place of one."""
     if isinstance(module, Positions | Follower):
         return True
-    return bool(ROTARY.fullmatch(type(module).__name__)) and not find_rotations(type(module))
+    return bool(ROTARY.fullmatch(type(module).__name__)) and not find_rotations(host_class(module))
 
 
 def find_hosts(model: nn.Module) -> list[Host]:
@@ -124,16 +127,34 @@ def find_hosts(model: nn.Module) -> list[Host]:
         if find_rotations(host_class(owner)):
             alike = [other for other in owners if _pattern(other) == _pattern(path)]
             grouped.update(alike)
-        base, base_path = (
-            (owner, path) if len(alike) == 1 and not find_rotations(host_class(owner)) else _above(model, alike)
-        )
+        listed = isinstance(owner, nn.ModuleList | nn.ModuleDict)
+        whole = not listed and not find_rotations(host_class(owner))
+        base, base_path = (owner, path) if whole else _above(model, alike)
         for name in names:
             places = tuple((model.get_submodule(each), name) for each in alike)
             attentions, helpers = _users(base, places)
-            if attentions:
+            if attentions and _is_used(model, path.rpartition(".")[2] if listed else name):
                 found.append(Host(base, base_path, places, attentions, helpers))
     configs = [id(host.config) for host in found]
     return [replace(host, shares_config=configs.count(id(host.config)) > 1) for host in found]
+
+
+def _is_used(model: nn.Module, name: str) -> bool:
+    """Whether a method of a module of the model but a constructor mentions an attribute: some models inherit one unused."""
+    kinds = {host_class(module) for module in model.modules()}
+    return any(name in list_attributes(kind) for kind in kinds)
+
+
+@functools.cache
+def list_attributes(kind: Any) -> frozenset[str]:
+    """The names that the methods of a class use, but for its constructor."""
+    codes = [unwrap(function).__code__ for name, function in list_methods(kind) if name != "__init__"]
+    names: set[str] = set()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return frozenset(names)
 
 
 def find(model: nn.Module, tower: str | None = None, key: str | None = None) -> Host:
@@ -177,7 +198,7 @@ def _above(model: nn.Module, paths: list[str]) -> tuple[nn.Module, str]:
     for length in range(len(parts) - 1, -1, -1):
         path = ".".join(parts[:length])
         module = model.get_submodule(path)
-        inside = all(other == path or other.startswith(f"{path}.") or not path for other in paths)
+        inside = all(not path or other == path or other.startswith(f"{path}.") for other in paths)
         if inside and hasattr(module, "config") and not find_rotations(host_class(module)):
             return module, path
     return model, ""

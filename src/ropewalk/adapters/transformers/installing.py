@@ -165,6 +165,7 @@ def place(model: nn.Module, host: Host, use: HostUse, made: Made, before: Any, c
             raise ValueError(f"attention of {host.named} makes its rotation itself and takes nothing that adds to logits")
     setattr(owner, attribute, positions if device.type == "meta" else positions.to(device))
     for layer, (module, name) in enumerate(others, start=1):
+        assert isinstance(positions, IdPositions)
         setattr(module, name, Follower(positions, getattr(module, name), layer))
     for attention in each_attention(host):
         usages = use.usages.get(rebinding.host_class(attention).__name__, ())

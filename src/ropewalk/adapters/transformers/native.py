@@ -246,7 +246,7 @@ def _by_config(host: Host, about: Found, config: Any, options: dict[str, Any]) -
         return None
     try:
         found = read_rule(
-            {kind: chosen} if nested else chosen,
+            {str(kind): chosen} if nested else chosen,
             head_dim=about.first.width,
             max_position_embeddings=getattr(config, "max_position_embeddings", None),
             original_max_position_embeddings=getattr(config, "original_max_position_embeddings", None),
@@ -363,7 +363,7 @@ def agree_on_images(about: Found, encoding: Encoding) -> None:
     rotary = on_a_device(about.rotary)
     with torch.no_grad():
         cos, sin = call_on_pixels(rotary, 3, 5)
-        angle = encoding(encoding.grid(3, 5)).q_angle[0]  # type: ignore[attr-defined]
+        angle = encoding(encoding.grid(3, 5)).q_angle[0]
     far = max(
         (table.cpu() - wanted.tile(2)).abs().max().item() for table, wanted in ((cos, angle.cos()), (sin, angle.sin()))
     )

@@ -56,7 +56,7 @@ def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
     """How a rotary embedding takes positions, one of `IDS`, and how many axes these have."""
     if "pixel_values" in inspect.signature(rotary.forward).parameters:
         return "pixels", 2
-    trials = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
+    trials: list[tuple[str, int, tuple[int, ...]]] = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
     trials += [
         ("tokens", 1, (1, TOKENS)),
         ("flat", 2, (TOKENS, 2)),
@@ -262,11 +262,11 @@ def measure(shapes: Shapes, rotary: nn.Module, kind: str, point: Tensor, layer_t
     tables = call_rotary(rotary, ids, layer_type)
     basis = torch.eye(width, device=device)
     call = shapes.calls[min(side, len(shapes.calls) - 1)]
-    sample = _rotated(call, shapes.usage.count)[0]
+    sample = _rotated(call, shapes.usage.tensors)[0]
     given = basis[None] if shapes.usage.axis == -2 else basis[:, None]
     given = given[None] if sample.ndim == 4 else given
     known = {id(call.ids): ids} | dict(zip(_identities(call.outputs), _tensors(tables), strict=True))
-    position = iter(range(shapes.usage.count))
+    position = iter(range(shapes.usage.tensors))
 
     def replaced(value: Any) -> Any:
         if not isinstance(value, Tensor):

@@ -31,9 +31,9 @@ class Rebound(nn.Module):
 
 
 @functools.cache
-def find_rotations(kind: type) -> tuple[str, ...]:
+def find_rotations(kind: Any) -> tuple[str, ...]:
     """The names of the rotation functions that methods of a class call."""
-    found = [name for _, function in _methods(kind) for name in _global_names(_innermost(function))]
+    found = [name for _, function in list_methods(kind) for name in _global_names(unwrap(function))]
     return tuple(dict.fromkeys(found))
 
 
@@ -59,8 +59,8 @@ def host_class(module: nn.Module) -> Any:
 
 def rotation_function(kind: type, name: str) -> Any:
     """What a name means to the methods of a class."""
-    for _, function in _methods(kind):
-        inner = _innermost(function)
+    for _, function in list_methods(kind):
+        inner = unwrap(function)
         if name in _global_names(inner):
             return inner.__globals__[name]
     raise AttributeError(f"{kind.__name__} has no method that calls {name}")
@@ -79,7 +79,7 @@ def _rebound_class(host: Any, usages: tuple[Usage, ...]) -> Any:
 
 
 def _subclass(host: Any, functions: dict[str, Callable[..., Any]], attributes: dict[str, Any]) -> Any:
-    methods = {name: _copied(function, functions) for name, function in _methods(host) if _uses(function, functions)}
+    methods = {name: _copied(function, functions) for name, function in list_methods(host) if _uses(function, functions)}
     attributes = {"host": host, "usages": (), "__module__": host.__module__, **attributes, **methods}
     return type(host.__name__, (Rebound, host), attributes)
 
@@ -89,7 +89,7 @@ def _blank(host: Any, usages: tuple[Usage, ...]) -> nn.Module:
     return made.__new__(made)
 
 
-def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
+def list_methods(kind: Any) -> Iterator[tuple[str, Any]]:
     """The methods of a class and of those that it inherits from, the nearest of each name."""
     seen: set[str] = set()
     for each in kind.__mro__:
@@ -101,14 +101,15 @@ def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
                 yield name, value
 
 
-def _innermost(function: Any) -> Any:
+def unwrap(function: Any) -> Any:
+    """What decorators wrap."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
 
 
 def _uses(function: FunctionType, functions: dict[str, Any]) -> bool:
-    return any(name in functions for name in _global_names(_innermost(function)))
+    return any(name in functions for name in _global_names(unwrap(function)))
 
 
 def _global_names(function: FunctionType) -> list[str]:
