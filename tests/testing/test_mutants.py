@@ -355,6 +355,34 @@ class OtherSign(rw.Bias):
         return lambda score, *where: 2 * score - modify(score, *where)
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ForgetsItsGain(rw.Rotation):
+    """What has no position is not stretched, but the prefix is."""
+
+    def _marked(self, q, k):
+        return super()._marked(q, k) | self._marked_tables("gain", q, k, 1.0, shared=False)
+
+
+@rejected_by(testing.check_unrotated, **SMALL, **YARN)
+class StretchesTheRest(rw.RoPE):
+    def encode(self, q, k):
+        return ForgetsItsGain(**vars(super().encode(q, k)))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LooksAtNoMask(rw.Bias):
+    """Masks say nothing."""
+
+    def _marked(self, q, k):
+        return super()._marked(replace(q, mask=None), replace(k, mask=None))
+
+
+@rejected_by(testing.check_unrotated, **SMALL)
+class IgnoresMasks(rw.ALiBi):
+    def encode(self, q, k):
+        return LooksAtNoMask(**vars(super().encode(q, k)))
+
+
 @rejected_by(testing.check_score_mod, **SMALL)
 class FlexesTheOtherWay(rw.ALiBi):
     """Right as a dense mask, wrong inside flex attention."""

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ropewalk import tree
 from ropewalk.arguments import floating, integer, positive, tensor
+from ropewalk.code.unrotated import Tokens, Unrotated, parse_tokens
 from ropewalk.ops.fused import split
 from ropewalk.tree import STATIC
 from ropewalk.validation import describe_cast
@@ -140,8 +141,32 @@ class Code:
 
     def prefixed(self, q: int = 0, k: int = 0) -> Self:
         """The code for q and k leading tokens more that have no position: class tokens, registers."""
-        q, k = integer("q", q, least=0), integer("k", k, least=0)
-        return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k)
+        return self.with_unrotated(q=integer("q", q, least=0), k=integer("k", k, least=0))
+
+    def with_unrotated(self, *, q: Tokens = 0, k: Tokens = 0) -> Self:
+        """The code where some queries and keys have no position: they are not rotated, get nothing added and no bias.
+
+        q, k  A number: so many leading tokens more, as `prefixed`. Two numbers: so many more in front and behind. A mask
+              (N,) or (B, N) of all N tokens that the code is for, True where a token has no position; it must have been
+              given one, which is not looked at.
+
+        What tokens of a prefix get, such as the gain of YaRN or learned biases, all of these get.
+        """
+        found = {"q": self._unrotated("q", q), "k": self._unrotated("k", k)}
+        prefixes = {f"{side}_prefix": getattr(self, f"{side}_prefix") + tokens.front for side, tokens in found.items()}
+        changes = self._marked(**found) if any(tokens.changes_rows for tokens in found.values()) else {}
+        return replace(self, **prefixes, **changes)
+
+    def _unrotated(self, side: str, tokens: Tokens) -> Unrotated:
+        return parse_tokens(side, tokens, getattr(self, f"{side}_prefix"), *self._rows(side))
+
+    def _rows(self, side: str) -> tuple[int | None, int | None]:
+        """How many tokens without the prefix the tables of one side are for, and of what batch; None where any will do."""
+        return None, None
+
+    def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
+        """The fields that differ where such tokens have no position."""
+        return {}
 
     def serving(self, q_heads: int, k_heads: int) -> Self:
         """The code for so many heads of queries and keys: other numbers are refused where heads differ."""
@@ -217,6 +242,12 @@ class Offset(Code):
     """Adds a vector to every token, once."""
 
     offset: Tensor  # ([B] n C)
+
+    def _rows(self, side: str) -> tuple[int | None, int | None]:
+        return (self.offset.shape[-2], batch_of(self.offset.shape[:-2])) if side == "q" else (None, None)
+
+    def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
+        return {"offset": q.mark_rows(self.offset, 0.0, layered=False, heads=False, trailing=1)}
 
     def tokens(self, x: Tensor) -> Tensor:
         floating("tokens", x)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,12 +11,21 @@ from torch import Tensor
 
 from ropewalk import ops
 from ropewalk.code.base import Code, batch_of, or_any
+from ropewalk.code.unrotated import Unrotated
 from ropewalk.tree import STATIC
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Added(Code, ABC):
-    """Adds to the logits. It leaves q and k alone, but wants them at their places."""
+    """Adds to the logits. It leaves q and k alone, but wants them at their places.
+
+    `q_unplaced` and `k_unplaced` say which queries and keys after the prefix have no position.
+    """
+
+    placed: ClassVar[str]  # what a side has for each token after the prefix, ([L] [B] n ...)
+
+    q_unplaced: Tensor | None = None  # ([B] n), True where there is no position
+    k_unplaced: Tensor | None = None  # ([B] m)
 
     @property
     def biased(self) -> bool:
@@ -34,6 +43,41 @@ class Added(Code, ABC):
         self._check(k=k)
         return k
 
+    @property
+    def batched(self) -> bool:
+        found = [self._rows(side)[1] for side in ("q", "k")]
+        return any(batch is not None for batch in found)
+
+    def _rows(self, side: str) -> tuple[int | None, int | None]:
+        placed, mask = getattr(self, f"{side}_{self.placed}"), getattr(self, f"{side}_unplaced")
+        batch = batch_of(placed.shape[0 if self.layers is None or self.placed == "positions" else 1 : -2])
+        return placed.shape[-2], batch if batch is not None or mask is None else batch_of(mask.shape[:-1])
+
+    def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
+        """Tokens behind stand where the first one stands: what a rule makes of them is not looked at, but must be."""
+        changes: dict[str, Any] = {}
+        for side, tokens in (("q", q), ("k", k)):
+            placed, mask = getattr(self, f"{side}_{self.placed}"), getattr(self, f"{side}_unplaced")
+            if tokens.changes_rows:
+                changes[f"{side}_unplaced"] = tokens.mark_mask(mask, placed.shape[-2], placed.device)
+            if tokens.back:
+                first = placed[..., :1, :] if placed.shape[-2] else placed.new_zeros(*placed.shape[:-2], 1, placed.shape[-1])
+                rows = first.expand(*placed.shape[:-2], tokens.back, -1)
+                changes[f"{side}_{self.placed}"] = torch.cat([placed, rows], dim=-2)
+        return changes
+
+    def _unplaced(self, side: str, tokens: int, device: torch.device) -> Tensor:
+        """Which of all tokens of a side have no position, prefix included, ([B] N)."""
+        prefix, mask = getattr(self, f"{side}_prefix"), getattr(self, f"{side}_unplaced")
+        if mask is None:
+            return torch.arange(tokens, device=device) < prefix
+        return F.pad(mask, (prefix, 0), value=True)
+
+    @property
+    def _all_placed(self) -> bool:
+        """Whether nothing but the prefix lacks a position."""
+        return self.q_unplaced is None and self.k_unplaced is None
+
     @abstractmethod
     def _check(self, **xs: Tensor) -> None:
         """Refuse a q or k that does not fit."""
@@ -47,9 +91,11 @@ class Bias(Added):
     tensor an axis, all broadcastable. So the same rule fills a dense bias and serves flex attention, which never
     builds one; unless it reads the table more than once, which flex attention cannot: then it is not `flexible`.
 
-    Where the query or the key is of the prefix, `prefix` is added instead: its entry 0 if only the query is, 1 if only the
-    key is, 2 if both are; without it, nothing.
+    Where the query or the key is of the prefix, or has no position elsewhere, `prefix` is added instead: its entry 0 if only
+    the query is, 1 if only the key is, 2 if both are; without it, nothing.
     """
+
+    placed = "positions"
 
     rule: Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], Tensor] = field(metadata=STATIC)
     table: Tensor  # ([L] h ...)
@@ -72,10 +118,6 @@ class Bias(Added):
     def learning(self) -> bool:
         return self.table.requires_grad and torch.is_grad_enabled()
 
-    @property
-    def batched(self) -> bool:
-        return any(positions.shape[:-2].numel() > 1 for positions in (self.q_positions, self.k_positions))
-
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         self._check(q=q, k=k)
         head = torch.arange(q.shape[1], device=self.table.device) // (q.shape[1] // self.table.shape[0])
@@ -83,10 +125,10 @@ class Bias(Added):
         keys = list(self.k_positions[..., None, None, :, :].unbind(-1))  # ([B] 1 1 m)
         bias = self.rule(self.table, head[:, None, None], queries, keys)
         bias = _padded(bias, self.q_prefix, self.k_prefix)
-        if self.prefix is None or not (self.q_prefix or self.k_prefix):
+        if self._all_placed and (self.prefix is None or not (self.q_prefix or self.k_prefix)):
             return bias
-        i, j = (torch.arange(x.shape[2], device=self.table.device) for x in (q, k))
-        return self._around_prefix(bias, head[:, None, None], i[:, None] < self.q_prefix, j < self.k_prefix)
+        query, key = (self._unplaced(side, x.shape[2], bias.device) for side, x in (("q", q), ("k", k)))
+        return self._around_prefix(bias, head[:, None, None], query[..., None, :, None], key[..., None, None, :])
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor] | None:
         self._check(q=q, k=k)
@@ -99,6 +141,10 @@ class Bias(Added):
         both = (p[0] if p.shape[:-2] == (1,) else p for p in (self.q_positions, self.k_positions))
         # Flex attention takes plain tensors and no index but tensors: one line of coordinates an axis.
         queries, keys = ([line.contiguous() for line in p.unbind(-1)] for p in both)
+        masks = [
+            None if mask is None else (mask[0] if len(mask) == 1 < mask.ndim else mask).contiguous()
+            for mask in (self.q_unplaced, self.k_unplaced)
+        ]
 
         def place(lines: list[Tensor], batch: Tensor, token: Tensor) -> list[Tensor]:
             return [line[batch, token] if line.ndim == 2 else line[token] for line in lines]
@@ -107,12 +153,16 @@ class Bias(Added):
             i, j = i - self.q_prefix, j - self.k_prefix
             query, key = place(queries, batch, i.clamp(min=0)), place(keys, batch, j.clamp(min=0))
             bias = self.rule(self.table, head // group, query, key)
-            return score + self._around_prefix(bias, head // group, i < 0, j < 0).to(score.dtype)
+            none = [token < 0 for token in (i, j)]
+            for side, (mask, token) in enumerate(zip(masks, (i, j), strict=True)):
+                if mask is not None:
+                    none[side] = none[side] | place([mask], batch, token.clamp(min=0))[0]
+            return score + self._around_prefix(bias, head // group, *none).to(score.dtype)
 
         return modify
 
     def _around_prefix(self, bias: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """The bias where neither query nor key is of the prefix, and elsewhere what the prefix gets."""
+        """The bias where both query and key have a position, and elsewhere what the prefix gets."""
         if self.prefix is None:
             return torch.where(query | key, torch.zeros_like(bias), bias)
         entry = key.long() + (query & key).long()
@@ -124,8 +174,8 @@ class Bias(Added):
     def _check(self, **xs: Tensor) -> None:
         self._check_use(**xs)
         for side, x in xs.items():
-            positions = getattr(self, f"{side}_positions")
-            batch, tokens = batch_of(positions.shape[:-2]), getattr(self, f"{side}_prefix") + positions.shape[-2]
+            rows, batch = self._rows(side)
+            tokens = getattr(self, f"{side}_prefix") + rows
             if x.ndim != 4 or x.shape[2] != tokens or (batch is not None and x.shape[0] != batch):
                 raise ValueError(f"{side} must be ({or_any(batch)}, heads, {tokens}, channels), got {tuple(x.shape)}")
         rows = self.table.shape[0]
@@ -139,8 +189,10 @@ class ContentBias(Added):
 
         (u · k + (q + v) · (S sin(x - y) + C cos(x - y))) / √D.
 
-    Tokens of the prefix get 0.
+    Tokens of the prefix, and others without a position, get 0.
     """
+
+    placed = "angle"
 
     u: Tensor  # ([L] h D)
     v: Tensor  # ([L] h D)
@@ -160,17 +212,23 @@ class ContentBias(Added):
             raise ValueError(f"q and k must have one batch, got {tuple(q.shape)} and {tuple(k.shape)}")
         q, k = q[:, :, self.q_prefix :], k[:, :, self.k_prefix :]
         terms = ops.relate(q, k, self.u, self.v, self.sine, self.cosine, self.q_angle, self.k_angle)
+        for side, lines in (("q", (..., None, slice(None), None)), ("k", (..., None, None, slice(None)))):
+            mask = getattr(self, f"{side}_unplaced")
+            terms = terms if mask is None else torch.where(mask[lines], 0.0, terms)
         return _padded(terms * q.shape[-1] ** -0.5, self.q_prefix, self.k_prefix)
 
     def score_mod(self, q: Tensor, k: Tensor) -> Callable[..., Tensor]:
         return _indexed(self.scores(q, k))
 
+    def _layered(self) -> dict[str, Tensor]:
+        return {name: table for name, table in self.tables.items() if table.is_floating_point()}  # masks serve all layers
+
     def _check(self, **xs: Tensor) -> None:
         self._check_use(**xs)
         rows, width = self.u.shape
         for side, x in xs.items():
-            angle, prefix = getattr(self, f"{side}_angle"), getattr(self, f"{side}_prefix")
-            batch, tokens = batch_of(angle.shape[:-2]), prefix + angle.shape[-2]
+            count, batch = self._rows(side)
+            tokens = getattr(self, f"{side}_prefix") + count
             right = x.ndim == 4 and x.shape[-2:] == (tokens, width) and self._fits(side, rows, x.shape[1])
             if not (right and (batch is None or x.shape[0] == batch)):
                 shape = f"({or_any(batch)}, {self._wanted(side, rows)}, {tokens}, {width})"

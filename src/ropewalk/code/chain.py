@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ropewalk import ops
 from ropewalk.code.base import Code
+from ropewalk.code.unrotated import Tokens
 from ropewalk.tree import STATIC
 
 
@@ -144,9 +145,10 @@ class Chain(Code):
     def batched(self) -> bool:
         return any(code.batched for code in self.codes)
 
-    def prefixed(self, q: int = 0, k: int = 0) -> Self:
-        codes = tuple(code.prefixed(q, k) for code in self.codes)
-        return replace(self, q_prefix=self.q_prefix + q, k_prefix=self.k_prefix + k, codes=codes)
+    def with_unrotated(self, *, q: Tokens = 0, k: Tokens = 0) -> Self:
+        codes = tuple(code.with_unrotated(q=q, k=k) for code in self.codes)
+        prefixes = {"q_prefix": self._unrotated("q", q).front, "k_prefix": self._unrotated("k", k).front}
+        return replace(self, **{name: getattr(self, name) + more for name, more in prefixes.items()}, codes=codes)
 
     def serving(self, q_heads: int, k_heads: int) -> Self:
         codes = tuple(code.serving(q_heads, k_heads) for code in self.codes)

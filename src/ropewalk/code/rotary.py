@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ropewalk import ops
 from ropewalk.code.base import Code, batch_of, kv_heads, or_any
+from ropewalk.code.unrotated import Unrotated
 from ropewalk.ops.layout import describe_layout, pair_channels
 from ropewalk.tree import STATIC
 
@@ -47,6 +48,38 @@ class Rotary(Code, ABC):
     def _facts(self) -> dict[str, Any]:
         q, k = getattr(self, f"q_{self.kind}"), getattr(self, f"k_{self.kind}")
         return self._sizes(q, k, self.trailing)
+
+    def _rows(self, side: str) -> tuple[int | None, int | None]:
+        table = self._table(side)
+        return table.shape[-1 - self.trailing], batch_of(self._lead(table))
+
+    def _lead(self, table: Tensor) -> Sequence[int]:
+        """The batch of a table ([L] [B] h n ...), if it has one."""
+        return table.shape[0 if self.layers is None else 1 : -2 - self.trailing]
+
+    @property
+    def _still_row(self) -> Tensor | float:
+        """What a table has for a token that is not turned."""
+        return 0.0
+
+    def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
+        return self._marked_tables(self.kind, q, k, self._still_row, shared=True)
+
+    def _marked_tables(
+        self, name: str, q: Unrotated, k: Unrotated, value: Tensor | float, *, shared: bool
+    ) -> dict[str, Any]:
+        """Tables of both sides with this value for such tokens; one for both stays one if the same is done to them.
+
+        `shared`: keys without a table have that of queries.
+        """
+        q_table, k_table = getattr(self, f"q_{name}"), getattr(self, f"k_{name}")
+        alike = q.is_like(k) and (k_table is q_table or (k_table is None and shared))
+        layout: dict[str, Any] = {"layered": self.layers is not None, "heads": True, "trailing": self.trailing}
+        marked = None if q_table is None else q.mark_rows(q_table, value, **layout)
+        if alike:
+            return {f"q_{name}": marked, f"k_{name}": None if k_table is None else marked}
+        k_table = q_table if k_table is None and shared else k_table
+        return {f"q_{name}": marked, f"k_{name}": None if k_table is None else k.mark_rows(k_table, value, **layout)}
 
     def _prefixes(self, xs: dict[str, Tensor]) -> list[int]:
         return [getattr(self, f"{side}_prefix") for side in xs]
@@ -146,6 +179,10 @@ class Rotation(Rotary):
         shared = self.k_angle is None and self.q_gain is None and self.k_gain is None
         k_gain = q_gain if shared else _times(self._table("k"), self.k_gain, factor)
         return replace(self, q_gain=q_gain, k_gain=k_gain, prefix_gain=factor * self.prefix_gain)
+
+    def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
+        gains = self._marked_tables("gain", q, k, self.prefix_gain, shared=False)
+        return super()._marked(q, k) | gains
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         given, (angles, gains, prefixes) = list(xs.values()), self._given(xs)
@@ -253,6 +290,10 @@ class Turn(Rotary):
 
     def _facts(self) -> dict[str, Any]:
         return {"blocks": self.q_matrix.shape[-3], "size": self.q_matrix.shape[-1], **super()._facts()}
+
+    @property
+    def _still_row(self) -> Tensor:
+        return torch.eye(self.q_matrix.shape[-1], dtype=self.q_matrix.dtype, device=self.q_matrix.device)
 
     def _turn(self, xs: dict[str, Tensor], *, in_place: bool = False) -> list[Tensor]:
         given, matrices, prefixes = list(xs.values()), [self._table(side) for side in xs], self._prefixes(xs)

@@ -21,6 +21,7 @@ from ropewalk.testing.behaviour import (
     check_pure,
     check_score_mod,
     check_settings,
+    check_unrotated,
     check_views,
 )
 from ropewalk.testing.laws import (
@@ -47,6 +48,7 @@ ALWAYS: tuple[Check, ...] = (
     check_batch,
     check_grid,
     check_prefix,
+    check_unrotated,
     check_score_mod,
     check_layers,
     check_groups,

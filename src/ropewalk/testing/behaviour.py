@@ -146,12 +146,58 @@ def _check_anchors(added: Tensor) -> None:
     close(rest, torch.zeros_like(rest), "logits among tokens with and without a prefix")
 
 
+def check_unrotated(encoding: Encoding) -> None:
+    """Tokens without a position get the same wherever they are: in front, behind, or where a mask of each sample says."""
+    instance, p = ready(encoding), points(encoding, 6)
+    x, q, k = _sides(encoding, 9, 8)
+    front = _results(instance(p).with_unrotated(q=3, k=2), x, q, k)
+    alike = _results(instance(p).prefixed(q=3, k=2), x, q, k)
+    behind = _results(instance(p).with_unrotated(q=(0, 3), k=(0, 2)), *(each.roll(6, -2) for each in (x, q, k)))
+    for name, mine in front.items():
+        close(mine, alike[name], f"{name} with leading tokens and with a prefix", atol=0.0)
+        moved = mine.roll((6, 6), (-2, -1)) if name == "scores" else mine.roll(6, -2)
+        close(behind[name], moved, f"{name} with tokens behind and with them in front")
+    q_mask = torch.tensor([[i in places for i in range(9)] for places in ((0, 4, 8), (1, 2, 3))])
+    k_mask = torch.tensor([[i in places for i in range(8)] for places in ((3,), (0, 5, 6, 7))])
+    places, key_places = points(encoding, 9, batch=2), points(encoding, 8, batch=2, seed=7)
+    masked = _results(instance(places, key_places).with_unrotated(q=q_mask, k=k_mask), x, q, k)
+    for i in range(2):
+        a, b = (mask[i].int().argsort(descending=True, stable=True) for mask in (q_mask, k_mask))
+        code = instance(places[i, ~q_mask[i]], key_places[i, ~k_mask[i]])
+        code = code.with_unrotated(q=int(q_mask[i].sum()), k=int(k_mask[i].sum()))
+        for name, expected in _results(code, x[i : i + 1, a], q[i : i + 1, :, a], k[i : i + 1, :, b]).items():
+            mine = masked[name].unflatten(0, (-1, 2))[:, i]
+            mine = mine[..., a, :][..., b] if name == "scores" else mine[..., b if name == "k" else a, :]
+            close(mine, expected, f"{name} of sample {i} by a mask and with leading tokens")
+    refused(lambda: instance(p).with_unrotated(q=(1, 2, 3)), ValueError, "three numbers of tokens")
+    refused(lambda: instance(p).with_unrotated(q=torch.zeros(6)), ValueError, "a mask that is not boolean")
+
+
+def _sides(encoding: Encoding, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random tokens, queries and keys of two samples."""
+    logits, generator = Logits(encoding), torch.Generator().manual_seed(6)
+    q = torch.randn(2, logits.heads, queries, encoding.head_dim, generator=generator, dtype=torch.float64)
+    k = torch.randn(2, logits.kv_heads, keys, encoding.head_dim, generator=generator, dtype=torch.float64)
+    return logits.tokens(queries), q, k
+
+
+def _results(code: Code, x: Tensor, q: Tensor, k: Tensor) -> dict[str, Tensor]:
+    """What a code makes of tokens, queries and keys, and what it adds to their logits, layer after layer of all samples."""
+    found = {"tokens": code.tokens(x)}
+    found["q"], found["k"] = (torch.cat(parts) for parts in zip(*(one.qk(q, k) for one in single(code)), strict=True))
+    scores = [one.scores(*one.qk(q, k)) for one in single(code)]
+    every = [each.expand(len(q), *q.shape[1:3], k.shape[2]) for each in scores if each is not None]
+    return found | ({"scores": torch.cat(every)} if every else {})
+
+
 def check_score_mod(encoding: Encoding) -> None:
     """What flex attention adds, element by element, is what `scores` adds: prefixes, groups and samples included."""
     logits, p, kp = Logits(ready(encoding)), points(encoding, 4, batch=2), points(encoding, 3)
     q, k = torch.zeros(2, logits.heads, 6, encoding.head_dim), torch.zeros(2, logits.kv_heads, 4, encoding.head_dim)
     index = torch.meshgrid(*(torch.arange(n) for n in (2, logits.heads, 6, 4)), indexing="ij")
-    for one in single(logits.encoding(p, kp).prefixed(q=2, k=1)):
+    q_mask, k_mask = torch.tensor([[False, True] * 3, [True] * 3 + [False] * 3]), torch.tensor([False, True, False, False])
+    prefixed = logits.encoding(p, kp).prefixed(q=2, k=1)
+    for one in (*single(prefixed), *single(prefixed.with_unrotated(q=q_mask, k=k_mask))):
         dense, modify = one.scores(q, k), one.score_mod(q, k)
         assert (dense is None) == (modify is None), "scores and score_mod do not agree on whether there is a bias"
         if dense is not None and modify is not None:
