@@ -153,6 +153,8 @@ class Code:
         What tokens of a prefix get, such as the gain of YaRN or learned biases, all of these get.
         """
         found = {"q": self._unrotated("q", q), "k": self._unrotated("k", k)}
+        if k is q and self.q_prefix == self.k_prefix:
+            found["k"] = found["q"]  # of one mask, so that queries and keys may go on sharing a table
         prefixes = {f"{side}_prefix": getattr(self, f"{side}_prefix") + tokens.front for side, tokens in found.items()}
         changes = self._marked(**found) if any(tokens.changes_rows for tokens in found.values()) else {}
         return replace(self, **prefixes, **changes)

@@ -373,6 +373,7 @@ TARGETS |= {
     "encoding()": _build_encode,
     "code.qk": _build_use,
     "code.prefixed": _build_method("prefixed", {"q": INTEGER, "k": INTEGER}),
+    "code.with_unrotated": _build_method("with_unrotated", {"q": INTEGER, "k": INTEGER}),
     "code[]": _build_method("__getitem__", {"layer": Wanted(lambda g: 0, is_integer, "an integer")}, ("layer",)),
     "code.qkv": _build_method("qkv", {"x": floats(2, 4, 6, 12), "heads": INTEGER}, ("x",)),
     "code.tokens": _build_method("tokens", {"x": floats(2, 4, 12)}, ("x",)),
