@@ -366,6 +366,11 @@ def _build_rule(generator: random.Random) -> Call:
 
 ZERO = Wanted(lambda g: 0.0, is_number, "a number")
 POINTS = floats(5, 2)
+UNROTATED = Wanted(
+    lambda g: g.choice((1, 2, (1, 2), [0, 3])),
+    lambda value: is_integer(value) or (isinstance(value, list | tuple) and len(value) == 2 and all(map(is_integer, value))),
+    "one or two integers",
+)
 GENERATOR = Wanted(lambda g: None, lambda value: value is None or isinstance(value, torch.Generator), "a generator")
 WAVES = floats(2, 6, 2, dtype=torch.float64)
 
@@ -373,7 +378,7 @@ TARGETS |= {
     "encoding()": _build_encode,
     "code.qk": _build_use,
     "code.prefixed": _build_method("prefixed", {"q": INTEGER, "k": INTEGER}),
-    "code.with_unrotated": _build_method("with_unrotated", {"q": INTEGER, "k": INTEGER}),
+    "code.with_unrotated": _build_method("with_unrotated", {"q": UNROTATED, "k": UNROTATED}),
     "code[]": _build_method("__getitem__", {"layer": Wanted(lambda g: 0, is_integer, "an integer")}, ("layer",)),
     "code.qkv": _build_method("qkv", {"x": floats(2, 4, 6, 12), "heads": INTEGER}, ("x",)),
     "code.tokens": _build_method("tokens", {"x": floats(2, 4, 12)}, ("x",)),
