@@ -148,9 +148,12 @@ def test_films():
 
 def test_another_size():
     model = vit("mixed")
-    program = export.program(model, size=(16, 8))
-    images = torch.randn(3, 1, 16, 8)
-    torch.testing.assert_close(program.module()(images), model(images), rtol=0, atol=1e-6)
+    images, found = torch.randn(3, 1, 16, 8), []
+    for resolution in ("extrapolate", "rescale"):
+        program = export.program(model, size=(16, 8), resolution=resolution)
+        found.append(program.module()(images))
+        torch.testing.assert_close(found[-1], model(images, resolution=resolution), rtol=0, atol=1e-6)
+    assert (found[0] - found[1]).abs().max() > 1e-4
 
 
 def test_a_chain_of_texts_of_any_length():

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -192,7 +194,8 @@ def test_grid_beyond_the_reference(sizes, coordinates):
         extrapolated(coordinates, n, side, ref, ref_side)
         for n, ref, (side, ref_side) in zip(sizes, reference, sides, strict=True)
     ]
-    got = places.grid(*sizes, coordinates=coordinates, reference=reference, dtype=torch.float64)
+    options = {"coordinates": coordinates, "reference": reference, "dtype": torch.float64}
+    got = places.grid(*sizes, resolution="extrapolate", **options)
     torch.testing.assert_close(got, in_row_major_order(sizes, rules), **EXACT)
 
 
@@ -208,10 +211,45 @@ def test_grid_within_the_reference(sizes, coordinates):
     torch.testing.assert_close(got, in_row_major_order(sizes, rules), **EXACT)
 
 
+@pytest.mark.parametrize("coordinates", places.CONVENTIONS)
+def test_by_default_images_are_rescaled_and_nothing_else(coordinates):
+    options = {"coordinates": coordinates, "dtype": torch.float64}
+    for sizes, reference in (((6, 11), (3, 5)), ((2, 3), (3, 5)), ((2, 6, 11), (2, 3, 4))):
+        extrapolated, rescaled = (
+            places.grid(*sizes, reference=reference, resolution=mode, **options) for mode in places.RESOLUTIONS
+        )
+        assert (rescaled - extrapolated).abs().max() > 0.1
+        with pytest.warns(FutureWarning, match=r"rescaled by default.*resolution='extrapolate' for the old"):
+            assert torch.equal(places.grid(*sizes, reference=reference, **options), rescaled)
+    for sizes, reference in (((9,), (4,)), ((3, 5), (3, 5)), ((3, 5), None), ((4, 3, 5), (4, 3, 5))):  # without a warning
+        wanted = places.grid(*sizes, reference=reference, resolution="extrapolate", **options)
+        assert torch.equal(places.grid(*sizes, reference=reference, **options), wanted)
+
+
+def test_each_axis_can_have_a_resolution_of_its_own():
+    clip = {"reference": (4, 3, 5), "dtype": torch.float64}
+    both = [places.grid(8, 6, 11, resolution=mode, **clip) for mode in ("extrapolate", "rescale")]
+    mixed = places.grid(8, 6, 11, resolution=("extrapolate", "rescale", "rescale"), **clip)
+    assert torch.equal(mixed, torch.cat([both[0][:, :1], both[1][:, 1:]], dim=1))
+    assert torch.equal(mixed, places.grid(8, 6, 11, resolution=["extrapolate", "rescale", "rescale"], **clip))
+
+
+def test_the_new_default_is_warned_of_once_a_process():
+    """As Python shows warnings by default: one of the same text from the same line is shown once."""
+    code = """
+import ropewalk as rw
+for sizes in ((6, 5), (7, 9)):
+    rw.positions.grid(*sizes, reference=(3, 5))
+    rw.create("axial", head_dim=8, size=(3, 5)).grid(*sizes)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert shown.count("FutureWarning: images") == 1
+
+
 @pytest.mark.parametrize("coordinates", ["index", "centre", "separate", "longer", "shorter"])
 def test_extrapolating_keeps_the_distance_between_patches(coordinates):
-    small = places.grid(3, 5, coordinates=coordinates, dtype=torch.float64).unflatten(0, (3, 5))
-    large = places.grid(6, 11, coordinates=coordinates, reference=(3, 5), dtype=torch.float64).unflatten(0, (6, 11))
+    options = {"coordinates": coordinates, "reference": (3, 5), "resolution": "extrapolate", "dtype": torch.float64}
+    small, large = (places.grid(*sizes, **options).unflatten(0, sizes) for sizes in ((3, 5), (6, 11)))
     torch.testing.assert_close(large[1, 1] - large[0, 0], small[1, 1] - small[0, 0], **EXACT)
 
 
@@ -246,7 +284,8 @@ def test_liere(steps):
 
 @pytest.mark.parametrize(("patches", "trained"), [(14, 14), (16, 14), (12, 14)])
 def test_van_de_geijn(patches, trained):
-    grid = places.grid(patches, patches, coordinates="pi", reference=(trained, trained), dtype=torch.float64)
+    options = {"coordinates": "pi", "reference": (trained, trained), "resolution": "extrapolate"}
+    grid = places.grid(patches, patches, dtype=torch.float64, **options)
     reach = patches / trained * math.pi
     want = torch.tensor([[-reach, -reach], [reach, reach]], dtype=torch.float64)
     torch.testing.assert_close(grid[[0, -1]], want, **EXACT)
@@ -360,6 +399,12 @@ def test_grid_compiles_with_sizes_unknown_from_the_start():
         (lambda: places.grid(True, 5), r"sizes.*got True"),
         (lambda: places.grid(3, 5, coordinates="pixels"), r"coordinates 'pixels'.*index, centre, .*area"),
         (lambda: places.grid(3, 5, resolution="crop"), r"resolution 'crop'.*extrapolate, rescale"),
+        (lambda: places.grid(3, 5, resolution=("rescale",)), r"resolution.*2 axes, got \('rescale',\)"),
+        (lambda: places.grid(3, 5, resolution=("rescale", "crop")), r"resolution 'crop'.*extrapolate, rescale"),
+        (
+            lambda: places.grid(2, 3, 5, reference=(4, 3, 5)),
+            r"first of 3 axes.*2 in place of 4.*'rescale' for depth.*for time",
+        ),
         (lambda: places.grid(3, 5, reference=(3,)), r"2 sizes, got \(3,\)"),
         (lambda: places.grid(3, 5, reference=(3, 0)), r"reference.*positive.*got 0"),
         (lambda: places.grid(3, 5, reference=(3, 5.5)), r"reference.*got 5\.5"),

@@ -159,7 +159,7 @@ class Encoding(nn.Module, ABC):
 
     @property
     def waiting(self) -> bool:
-        """Whether it wants the length of the text first, by `at`."""
+        """Whether it wants the length of the text, or the sizes of the image, first, by `at`."""
         return False
 
     @property
@@ -167,25 +167,38 @@ class Encoding(nn.Module, ABC):
         """Which of "heads" and "layers" an option of its own fixes, as a table by head does: other numbers are refused."""
         return ()
 
-    def at(self, length: int) -> "Encoding":
-        """The encoding for texts of up to `length` tokens: itself, unless it is one that depends on that."""
-        positive("length", length)
+    def at(self, length: int | Sequence[int]) -> "Encoding":
+        """The encoding for texts of up to `length` tokens, or for images of up to so many patches along each axis.
+
+        That is itself, unless it is one that depends on that.
+        """
+        sides = (positive("length", length),) if isinstance(length, int) else positives("length", length)
+        if len(sides) not in (1, self.axes):
+            raise ValueError(f"length must be one number or one for each of the {self.axes} axes, got {length}")
         return self
+
+    @property
+    def own_resolution(self) -> places.Resolution | None:
+        """How its variant positions grids of another size than in training; None where the paper leaves that open."""
+        stated: places.Resolution | None = self.variants[self.variant].get("resolution")
+        return stated
 
     def grid(
         self,
         *sizes: int,
-        resolution: str = "extrapolate",
+        resolution: places.Resolution | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
         """Positions of a grid, (N, axes), in the coordinates that this encoding was made for, and on its device.
 
         `size`, the training grid, is the yardstick: a larger grid goes beyond it ("extrapolate") or is squeezed
-        into it ("rescale"). Without `size` the grid is its own yardstick.
+        into it ("rescale"); both give the same positions on the training grid, and where `size` is None, which makes each
+        grid its own yardstick. The default is `own_resolution`, or else that of `rw.positions.grid`: images are rescaled.
         """
         if len(sizes) != self.axes:
             raise ValueError(f"this encoding has {self.axes} axes: its grid needs as many sizes, got {sizes}")
+        resolution = self.own_resolution if resolution is None else resolution
         dtype = self._arithmetic()[0] if dtype is None else dtype
         device = next((tensor.device for tensor in self._tensors()), None) if device is None else device
         return places.grid(

@@ -22,38 +22,59 @@ from torch.utils import _pytree as pytree
 from ropewalk.arguments import positive, positives
 from ropewalk.code import Basis, Chain, Code, Turn
 from ropewalk.encoding import Encoding
+from ropewalk.image_sizes import place_patches, settle_size
 from ropewalk.models import LM, ViT
+from ropewalk.positions import Resolution
 
 
-def program(model: ViT | LM, *, size: Sequence[int] | None = None, length: int | None = None) -> ExportedProgram:
+def program(
+    model: ViT | LM,
+    *,
+    size: Sequence[int] | None = None,
+    resolution: Resolution | None = None,
+    length: int | None = None,
+) -> ExportedProgram:
     """The program of a model in evaluation mode, for any batch.
 
-    size    Of the images of a ViT; by default that in training.
-    length  Of the texts of an LM, at most. Without it they may be of any length, if its encoding needs no table.
+    size        Of the images of a ViT; by default that in training.
+    resolution  How patches of another size are positioned, as the ViT takes it.
+    length      Of the texts of an LM, at most. Without it they may be of any length, if its encoding needs no table.
 
     An LM takes whole texts: tokens alone, no positions, cache or mask.
     """
     given, shapes = _images(model, size) if isinstance(model, ViT) else _texts(length)
+    still = fixed(model, size=size, resolution=resolution, length=length)
     with torch.no_grad():
-        made = torch.export.export(fixed(model, size=size, length=length), (given,), dynamic_shapes=(shapes,))
+        made = torch.export.export(still, (given,), dynamic_shapes=(shapes,))
     made.graph.eliminate_dead_code()  # of what `_filled` replaced: ONNX would want an operator for it
     made.graph_module.recompile()
     return made
 
 
 def onnx(
-    model: ViT | LM | ExportedProgram, *, size: Sequence[int] | None = None, length: int | None = None, **options: Any
+    model: ViT | LM | ExportedProgram,
+    *,
+    size: Sequence[int] | None = None,
+    resolution: Resolution | None = None,
+    length: int | None = None,
+    **options: Any,
 ) -> Any:
     """The same, or a program that there is already, as an `ONNXProgram`, with options of `torch.onnx.export`.
 
     It needs onnxscript.
     """
-    made = model if isinstance(model, ExportedProgram) else program(model, size=size, length=length)
+    made = model if isinstance(model, ExportedProgram) else program(model, size=size, resolution=resolution, length=length)
     with torch.no_grad():  # as for the program: attention is taken apart in another way where something may learn
         return torch.onnx.export(made, **{"dynamo": True, "verbose": False, "output_names": ["logits"], **options})
 
 
-def fixed(model: ViT | LM, *, size: Sequence[int] | None = None, length: int | None = None) -> nn.Module:
+def fixed(
+    model: ViT | LM,
+    *,
+    size: Sequence[int] | None = None,
+    resolution: Resolution | None = None,
+    length: int | None = None,
+) -> nn.Module:
     """The model in evaluation mode, sharing all weights but those of its encoding, which become constants.
 
     One that is in training is copied with its weights: those will not be the ones of these constants for long.
@@ -62,7 +83,7 @@ def fixed(model: ViT | LM, *, size: Sequence[int] | None = None, length: int | N
     other = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
     encoding: nn.Module = other.encoding
     if isinstance(model, ViT):
-        encoding = Still(other.encoding, _grid(model, size))
+        encoding = Still(other.encoding, _grid(model, size), known=model.grid, resolution=resolution)
     elif _parts(other.encoding(torch.arange(1))):
         encoding = Rows(other.encoding, length)
     other._modules = {**other._modules, "encoding": encoding}
@@ -72,15 +93,21 @@ def fixed(model: ViT | LM, *, size: Sequence[int] | None = None, length: int | N
 class Still(nn.Module):
     """An encoding at one grid, its code made beforehand."""
 
-    def __init__(self, encoding: Encoding, sizes: tuple[int, ...]) -> None:
+    waiting = False
+    extension = None
+
+    def __init__(
+        self, encoding: Encoding, sizes: tuple[int, ...], *, known: tuple[int, ...], resolution: Resolution | None
+    ) -> None:
         super().__init__()
-        self.sizes, positions = sizes, encoding.grid(*sizes)
-        leaves, self.structure = pytree.tree_flatten(encoding(positions))
+        self.axes, self.size = encoding.axes, sizes
+        positions = place_patches(encoding, sizes, known=known, resolution=resolution)
+        leaves, self.structure = pytree.tree_flatten(settle_size(encoding, sizes)(positions))
         self.names = _keep(self, positions, *leaves)
 
     def grid(self, *sizes: int, **options: Any) -> Tensor:
-        if sizes != self.sizes:
-            raise ValueError(f"this model is fixed for a grid of {self.sizes}, got {sizes}")
+        if sizes != self.size:
+            raise ValueError(f"this model is fixed for a grid of {self.size}, got {sizes}")
         return getattr(self, self.names[0])
 
     def forward(self, positions: Tensor) -> Code:

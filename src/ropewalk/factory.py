@@ -13,6 +13,7 @@ from ropewalk.arguments import describe, instance_of
 from ropewalk.code import Chain, Code, ContentBias, Offset
 from ropewalk.encoding import Encoding, Traits
 from ropewalk.encodings import REGISTRY
+from ropewalk.positions import Resolution
 from ropewalk.validation import check_choice, describe_unknown
 
 ALIASES = {"nope": "none"}
@@ -180,8 +181,9 @@ class Chained(Encoding):
 
     def _codes(self) -> list[tuple[Encoding, Code]]:
         """Each member with its code for one token."""
-        ready = [member.at(1) if member.waiting else member for member in self._parts()]
-        return [(member, member(member.grid(*[1] * self.axes))) for member in ready]
+        one = 1 if self.axes == 1 else [1] * self.axes
+        ready = [member.at(one) if member.waiting else member for member in self._parts()]
+        return [(member, member(member.grid(*[1] * self.axes, resolution="extrapolate"))) for member in ready]
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -206,12 +208,24 @@ class Chained(Encoding):
         for member in self._parts():
             member.init_non_persistent_buffers()
 
-    def at(self, length: int) -> Encoding:
+    @property
+    def waiting(self) -> bool:
+        return any(member.waiting for member in self._parts())
+
+    @property
+    def own_resolution(self) -> Resolution | None:
+        stated = {member.own_resolution for member in self._parts()} - {None}
+        return stated.pop() if len(stated) == 1 else None
+
+    def at(self, length: int | Sequence[int]) -> Encoding:
         members = self._parts()
         chosen = [member.at(length) for member in members]
-        return (
-            self if all(a is b for a, b in zip(members, chosen, strict=True)) else Chained(parts=chosen).train(self.training)
-        )
+        if all(a is b for a, b in zip(members, chosen, strict=True)):
+            return self
+        other = object.__new__(type(self))  # its parts agreed already; compilers trace this
+        other.__dict__.update(self.__dict__)
+        other.__dict__["_modules"] = {**self._modules, "members": nn.ModuleList(chosen)}
+        return other
 
     def encode(self, q: Tensor, k: Tensor | None) -> Chain:
         return Chain(layers=self.layers, codes=tuple(member.encode(q, k) for member in self._parts()))

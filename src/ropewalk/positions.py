@@ -5,7 +5,9 @@ Integers (N,) or (B, N) are places in a sequence; floats (N, axes) or (B, N, axe
 """
 
 import math
+import warnings
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -38,6 +40,12 @@ CONVENTIONS = {
     "area": "from -s to s, end points included, s the side over the geometric mean of the sides (golden-gate RoPE)",
 }
 """The conventions by name. Each is defined at the reference size; `grid` says what happens at others."""
+
+RESOLUTIONS = ("extrapolate", "rescale")
+"""What happens to positions on a grid of another size than the reference: see `grid`."""
+
+Resolution = str | Sequence[str]
+"""One of RESOLUTIONS for all axes, or one for each."""
 
 
 def sequence(n: int, start: int = 0, *, device: torch.device | str | None = None) -> Tensor:
@@ -159,7 +167,7 @@ def grid(
     *sizes: int,
     coordinates: str = "index",
     reference: Sequence[int] | None = None,
-    resolution: str = "extrapolate",
+    resolution: Resolution | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
@@ -168,7 +176,10 @@ def grid(
     `reference` is the grid that the convention is laid out on, by default this one. On another grid, "extrapolate"
     keeps the distance between patches, so that a larger image reaches further; "rescale" keeps the image's extent, so
     that patches move closer. Conventions centred on zero stay centred. At resolution "rescale", the patches of "index"
-    lie where their centres fall in the reference's numbering: (i + 0.5) P0 / P - 0.5.
+    lie where their centres fall in the reference's numbering: (i + 0.5) P0 / P - 0.5. One for all axes, or one for each.
+
+    By default images, of two axes, are rescaled, and sequences, of one axis, extrapolated. The first of three axes may be
+    time, which is never rescaled unasked, or depth: if its size is another than the reference's, `resolution` is needed.
 
     "pi", "unit" and "area" have both ends included and extrapolate to P/P0 times the reference's, as their papers do.
     This keeps the distance between patches only nearly: it is (P/P0) (P0 - 1)/(P - 1) of the reference's.
@@ -176,7 +187,7 @@ def grid(
     if not sizes:
         raise ValueError("a grid needs at least one size, got none")
     one_of("coordinates", coordinates, CONVENTIONS)
-    one_of("resolution", resolution, ("extrapolate", "rescale"))
+    resolution = None if resolution is None else check_resolution(resolution, len(sizes))
     float_dtype("dtype", dtype)
     for n in sizes:
         integer("sizes", n, least=0)
@@ -184,11 +195,44 @@ def grid(
         reference = [max(n, 1) for n in sizes]
     elif len(positives("reference", reference)) != len(sizes):
         raise ValueError(f"reference must have one number for each of the {len(sizes)} sizes, got {tuple(reference)}")
+    modes = _default_resolution(sizes, reference) if resolution is None else resolution
     lines = []
     for axis, n in enumerate(sizes):
         i = torch.arange(n, dtype=_wide(dtype), device=device)
-        lines.append(_line(coordinates, i, axis, sizes, reference, resolution == "rescale").to(dtype))
+        lines.append(_line(coordinates, i, axis, sizes, reference, modes[axis] == "rescale").to(dtype))
     return torch.stack(torch.meshgrid(*lines, indexing="ij"), dim=-1).flatten(0, -2)
+
+
+def check_resolution(resolution: Resolution, axes: int) -> tuple[str, ...]:
+    """The resolution of each axis, or an error."""
+    if isinstance(resolution, list | tuple):
+        modes = tuple(one_of("resolution", mode, RESOLUTIONS) for mode in resolution)
+    else:
+        modes = (one_of("resolution", cast(str, resolution), RESOLUTIONS),) * axes
+    if len(modes) != axes:
+        raise ValueError(f"resolution must be one word or one for each of the {axes} axes, got {resolution!r}")
+    return modes
+
+
+def _default_resolution(sizes: Sequence[int], reference: Sequence[int]) -> tuple[str, ...]:
+    """Rows and columns are rescaled, places in sequences are not; no other axis is rescaled or extrapolated unasked."""
+    axes = len(sizes)
+    if axes == 1:
+        return ("extrapolate",)
+    if axes > 2 and sizes[0] != reference[0]:
+        ways = "'rescale' for depth, or ('extrapolate', 'rescale', …), one for each axis, for time"
+        got = f"{sizes[0]} in place of {reference[0]}"
+        raise ValueError(f"the first of {axes} axes has another size than in training, {got}: give resolution, {ways}")
+    if not torch.compiler.is_compiling() and tuple(sizes) != tuple(reference):
+        _warn_of_rescaling()
+    return ("rescale",) * axes
+
+
+def _warn_of_rescaling() -> None:
+    """Warn of the new default, for one release: the same text at the same line, which Python prints once a process."""
+    words = "images of another size than in training are rescaled by default, which earlier versions extrapolated"
+    advice = "give resolution='extrapolate' for the old positions, or 'rescale' for these without a warning"
+    warnings.warn(f"{words}: {advice}", FutureWarning, stacklevel=1)
 
 
 def _line(coordinates: str, i: Tensor, axis: int, sizes: Sequence[int], reference: Sequence[int], rescale: bool) -> Tensor:

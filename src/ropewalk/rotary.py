@@ -27,6 +27,7 @@ from ropewalk.arguments import flag, positive, positive_number, positives
 from ropewalk.code import Basis, Chain, Code, Rotation, Turn
 from ropewalk.encoding import Encoding, Shape, Traits
 from ropewalk.ops.layout import check_sections, describe_layout, pair_channels
+from ropewalk.positions import Resolution
 
 PIECE = 2**18  # entries of exponentials at a time on a CPU
 
@@ -265,8 +266,11 @@ class GridWaves(Waves):
     extension  A rule for images larger than those of training, of `ropewalk.extension.AXES`: itself, its name, or a
                dictionary, {"rope_type": "yarn", …}. It counts turns across the training grid and needs `size`.
     length     The most patches that an image will have along each axis, on which the rule depends; `at(length)` sets it.
+               Models set it to the size of each image.
     sections   Numbers of pairs that make all of them, with interleaved=False: channels are cut into sections of twice so
                many, one for each axis for example, and each is half-split by itself.
+
+    With a rule, positions of larger images are extrapolated: rescaling besides would slow pairs down twice.
     """
 
     factor: float = 1.0  # what q and k are multiplied by without a rule, where an encoding has an option for it
@@ -315,10 +319,27 @@ class GridWaves(Waves):
         """The rule as a dictionary."""
         return None if self.rule is None else self.rule.spec()
 
+    @property
+    def own_resolution(self) -> Resolution | None:
+        # super().own_resolution would be a property that compilers do not read
+        return self.variants[self.variant].get("resolution") if self.rule is None else "extrapolate"
+
+    @property
+    def waiting(self) -> bool:
+        return self.rule is not None and self.length is None
+
     def at(self, length: int | Sequence[int]) -> Self:
-        """The encoding for images of up to so many patches along each axis, with the same parameters."""
+        """The encoding for images of up to so many patches along each axis, with the same parameters.
+
+        Nothing else depends on the length, so that this copies references alone: models do it for each batch.
+        """
         sides = self._sides([length] * (1 if self.rule else self.axes) if isinstance(length, int) else length)
-        return self if self.rule is None else self.extended(self.rule, sides)
+        if self.rule is None:
+            return self
+        other = object.__new__(type(self))  # not copy.copy, which compilers do not trace
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(_parameters=dict(self._parameters), _buffers=dict(self._buffers), length=sides)
+        return other
 
     def extended(self, extension: Extension, length: Sequence[int]) -> Self:
         """The encoding with this rule, for images of up to so many patches along each axis, with the same parameters."""
@@ -367,6 +388,7 @@ class GridWaves(Waves):
         found = []
         for axis, n in enumerate(size := self.size or ()):
             shape = (*size[:axis], max(n, 2), *size[axis + 1 :])
-            places = self.grid(*shape, dtype=torch.float64, device="cpu").unflatten(0, shape)[..., axis].movedim(axis, 0)
+            lines = self.grid(*shape, resolution="extrapolate", dtype=torch.float64, device="cpu").unflatten(0, shape)
+            places = lines[..., axis].movedim(axis, 0)
             found.append(n * (places[1] - places[0]).max().item())
         return tuple(found)

@@ -1,5 +1,6 @@
 """The plain vision transformer: any encoding, any size, and what a trainer asks of it."""
 
+import contextlib
 import copy
 import math
 
@@ -156,9 +157,12 @@ def test_offsets_are_added_once_and_to_patches_alone():
 @pytest.mark.parametrize("size", [(12, 20), (20, 12), (4, 4), (24, 40)])
 def test_other_sizes_in_use(size):
     vit = small("mixed")
-    assert vit(images(1, *size)).shape == (1, 7)
-    rescaled = small("mixed", size=(12, 20))(images(1, *size), resolution="rescale")
+    x = images(1, *size)
+    assert vit(x, resolution="extrapolate").shape == (1, 7)
+    rescaled = vit(x, resolution="rescale")
     assert rescaled.shape == (1, 7)
+    with contextlib.nullcontext() if size == SMALL["size"] else pytest.warns(FutureWarning, match="rescaled by default"):
+        assert torch.equal(vit(x), rescaled)
 
 
 def test_patches_of_any_shape_and_one_channel():
@@ -373,3 +377,107 @@ def test_dropout_acts_on_both_branches():
     assert (block._attention(x, rw.Code()) == 0).any()
     assert (block._perceptron(x) == 0).any()
     assert not (block.eval()._attention(x, rw.Code()) == 0).any()
+
+
+# Other sizes than in training
+
+LARGE = (24, 20)
+RULED = {"extension": {"rope_type": "yarn"}}
+
+
+def settled(vit, grid):
+    """The model with its rule settled beforehand, for images of this grid alone."""
+    return vit.with_encoding(vit.encoding.at(grid))
+
+
+@pytest.mark.parametrize("name", ["axial", "mixed"])
+def test_a_rule_is_settled_for_each_image(name):
+    """Positions are extrapolated then; at the size of training nothing changes, bit for bit."""
+    vit, plain = (small(name, options=options).eval() for options in (RULED, {}))
+    plain.load_state_dict(vit.state_dict())
+    x = images(2, *SMALL["size"])
+    assert torch.equal(vit(x), plain(x))
+    for size, grid in ((LARGE, (6, 5)), ((12, 40), (3, 10)), ((8, 8), (2, 2))):
+        x, ruled = images(2, *size), settled(vit, grid)
+        extrapolated = ruled.encoding.grid(*grid, resolution="extrapolate")
+        wanted = ruled(x, extrapolated)
+        assert torch.equal(vit(x), wanted)
+        assert torch.equal(vit(x, resolution="extrapolate"), wanted)
+        changes = (wanted - plain(x, extrapolated)).abs().max() > 1e-6
+        assert changes == (size != (8, 8))
+    with pytest.raises(ValueError, match=r"extension.*yarn.*already.*resolution='extrapolate'"):
+        vit(images(2, *LARGE), resolution="rescale")
+
+
+def test_a_rule_leaves_learned_waves_to_training_and_compiles():
+    vit, x = small("mixed", options=RULED, depth=1), images(2, *LARGE)
+    vit(x).square().sum().backward()
+    wanted, found = vit.encoding.wave.grad.clone(), []
+    vit.zero_grad()
+    torch.compiler.reset()
+    fast = torch.compile(vit, fullgraph=True, backend="aot_eager")
+    fast(x).square().sum().backward()
+    found.append(vit.encoding.wave.grad)
+    torch.testing.assert_close(found[0], wanted, rtol=1e-3, atol=1e-5)
+    assert wanted.abs().max() > 0
+    x = images(2, *SMALL["size"])
+    torch.testing.assert_close(fast(x), vit(x))
+
+
+def test_a_chain_settles_its_rule_too():
+    parts = [{"name": "axial", **RULED}, {"name": "alibi"}]
+    vit, x = small("chain", options={"parts": parts}, depth=1).eval(), images(2, *LARGE)
+    wanted = settled(vit, (6, 5))
+    assert torch.equal(vit(x), wanted(x, wanted.encoding.grid(6, 5, resolution="extrapolate")))
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(vit, fullgraph=True, backend="aot_eager")(x), vit(x))
+
+
+def test_a_table_is_interpolated_by_default():
+    vit, x = small("learned-ape").eval(), images(2, *LARGE)
+    table = vit.encoding.table.detach().permute(2, 0, 1)[None]
+    finer = F.interpolate(table, (6, 5), mode="bilinear", align_corners=False)[0].permute(1, 2, 0)
+    with pytest.warns(FutureWarning, match="rescaled by default"):
+        found = vit(x)
+    plain = vit.with_encoding(small("none").encoding)
+    embedded = plain.embed.register_forward_hook(lambda module, given, out: out + finer)
+    torch.testing.assert_close(found, plain(x), rtol=1e-5, atol=1e-5)
+    embedded.remove()
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "words"),
+    [
+        ({}, None, r"3 × 5 patches.*axial has size=None: for 6 × 5 patches.*size=\(3, 5\).*resolution='extrapolate'"),
+        ({}, "rescale", r"size=None.*resolution='extrapolate'"),
+        ({"coordinates": "centre"}, "extrapolate", r"size=None.*resolution='rescale'"),
+    ],
+)
+def test_without_a_known_size_there_is_no_guess(options, given, words):
+    vit = small("axial", options={"size": None, **options}).eval()
+    assert vit(images()).isfinite().all()  # at the size of training all ways are one
+    with pytest.raises(ValueError, match=words):
+        vit(images(2, *LARGE), resolution=given)
+
+
+def test_without_a_known_size_the_way_that_needs_none_is_taken():
+    x = images(2, *LARGE)
+    for coordinates, mode in (("index", "extrapolate"), ("centre", "rescale")):
+        vit, known = (small("axial", options={"size": size, "coordinates": coordinates}).eval() for size in (None, (3, 5)))
+        known.load_state_dict(vit.state_dict())
+        assert torch.equal(vit(x, resolution=mode), known(x, resolution=mode))
+    assert torch.equal(vit(x), known(x, resolution="rescale"))
+    assert small("none", options={"size": None})(x).shape == (2, 7)
+
+
+def test_time_is_not_rescaled_unasked():
+    vit = small("axial", size=(8, 12, 20)).eval()
+    with pytest.raises(ValueError, match=r"first of 3 axes.*4 in place of 2.*'rescale' for depth"):
+        vit(images(1, 16, 12, 20))
+    clip = vit(images(1, 16, 12, 20) * 0 + 1, resolution=("extrapolate", "rescale", "rescale"))
+    assert clip.isfinite().all()
+
+
+def test_sides_that_patches_do_not_divide():
+    with pytest.raises(ValueError, match=r"2 sides that the patch \(4, 4\) divides.*got \(1, 3, 14, 20\)"):
+        small()(images(1, 14, 20))

@@ -181,7 +181,7 @@ class ReadsColumnsFirst(rw.Axial):
 class KnowsOneResolution(rw.Axial):
     def grid(self, *sizes, resolution="extrapolate", **options):
         super().grid(*sizes, resolution=resolution)
-        return super().grid(*sizes, **options)
+        return super().grid(*sizes, resolution="extrapolate", **options)
 
 
 @rejected_by(testing.check_decoding, **SMALL)

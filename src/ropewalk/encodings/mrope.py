@@ -24,7 +24,7 @@ class MRoPE(Waves):
     images. Interleaved sections are limits, not counts: pairs 1, 4, 7, … below three times the section are rows,
     2, 5, 8, … columns, all others time; the repr has the counts.
 
-    variant
+    variant   Both number the rows and columns of any image from 0, without rescaling it.
       qwen2-vl  runs of 16, 24 and 24 of 64 pairs, base 10^6.
       qwen3-vl  alternating, sections of 24, 20 and 20, base 5 · 10^6.
     base      Replaces the variant's.
@@ -36,8 +36,20 @@ class MRoPE(Waves):
     allowed_axes = range(3, 4)
     default_axes = 3
     variants = {
-        "qwen2-vl": {"coordinates": "index", "base": 1e6, "sections": (16, 24, 24), "alternating": False},
-        "qwen3-vl": {"coordinates": "index", "base": 5e6, "sections": (24, 20, 20), "alternating": True},
+        "qwen2-vl": {
+            "coordinates": "index",
+            "resolution": "extrapolate",
+            "base": 1e6,
+            "sections": (16, 24, 24),
+            "alternating": False,
+        },
+        "qwen3-vl": {
+            "coordinates": "index",
+            "resolution": "extrapolate",
+            "base": 5e6,
+            "sections": (24, 20, 20),
+            "alternating": True,
+        },
     }
 
     wave: Tensor

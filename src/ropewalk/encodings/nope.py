@@ -18,6 +18,7 @@ class NoPE(Encoding):
 
     name = "none"
     paper = "arXiv:2305.19466"
+    variants = {"standard": {"coordinates": "index", "resolution": "extrapolate"}}  # positions change nothing
 
     def initial(self) -> dict[str, Tensor]:
         return {}

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, Unpack
 
@@ -89,10 +89,11 @@ class RoPE(Waves):
     def waiting(self) -> bool:
         return self._by_length and self.length is None
 
-    def at(self, length: int) -> "RoPE":
+    def at(self, length: int | Sequence[int]) -> "RoPE":
         """The encoding for texts of up to `length` tokens, with the same parameters. One for a whole text: cached keys are
         turned already, and queries that meet them must be turned by the same frequencies."""
-        positive("length", length)
+        super().at(length)
+        length = length[0] if isinstance(length, list | tuple) else length
         if not self._by_length:
             return self
         options = {name: value for name, value in self.config().items() if name != "name"}

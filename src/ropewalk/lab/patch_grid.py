@@ -65,11 +65,11 @@ def perturb_positions(
     *,
     step: int,
     share: slice,
-    resolution: str = "extrapolate",
+    resolution: positions.Resolution | None = None,
 ) -> Tensor | None:
     """Augmented positions (N, axes), or (B, N, axes) of a share of the batch with `per_sample`; None without augmentation.
 
-    `resolution` is how an encoding computes the positions of a grid that is not its own.
+    `resolution` is how an encoding computes the positions of a grid that is not its own, by default as `Encoding.grid`.
     """
     if not (config.perturb or config.shift or config.rescale != 1):
         return None
@@ -86,7 +86,7 @@ def perturb_positions(
 
 
 def patches_to_coordinates(
-    encoding: Encoding, grid: tuple[int, ...], patches: Tensor, resolution: str = "extrapolate"
+    encoding: Encoding, grid: tuple[int, ...], patches: Tensor, resolution: positions.Resolution | None = None
 ) -> Tensor:
     """Convert positions in units of patches to the coordinates of an encoding, which are linear in them along each axis."""
     whole = encoding.grid(*grid, resolution=resolution, device="cpu")

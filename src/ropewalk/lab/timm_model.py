@@ -14,6 +14,7 @@ from ropewalk.adapters.timm import install
 from ropewalk.encoding import Encoding
 from ropewalk.lab.config import Config
 from ropewalk.lab.patch_grid import get_patch_sides
+from ropewalk.positions import Resolution
 
 TIMM_PREFIX = "timm:"
 # Modules of timm with the models that take an encoding.
@@ -42,7 +43,7 @@ class TimmModel(nn.Module):
         sides: tuple[int, ...] = tuple(self.host.patch_embed.patch_size)
         return sides
 
-    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str | None = None) -> Tensor:
+    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: Resolution | None = None) -> Tensor:
         """Logits (B classes) of images (B channels rows columns), by default with the patches at their own positions."""
         if positions is None and resolution in (None, self.host.rope.rule.resolution):
             return self.host(images)

@@ -21,6 +21,8 @@ from ropewalk.attention import attend_qkv
 from ropewalk.code import Code, Sealed, unseal
 from ropewalk.encoding import Encoding
 from ropewalk.factory import create
+from ropewalk.image_sizes import place_patches, settle_size
+from ropewalk.positions import Resolution, check_resolution
 from ropewalk.theory import Projection
 
 PRESETS = {
@@ -93,6 +95,7 @@ class ViT(nn.Module):
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         grid = tuple(n // p for n, p in zip(size, self.patch, strict=True))
+        self.grid = grid
         shape = {"head_dim": width // heads, "heads": heads, "axes": self.axes, "layers": depth, "size": grid}
         if options is not None:
             shape |= instance_of("options", options, Mapping)
@@ -125,20 +128,23 @@ class ViT(nn.Module):
             if isinstance(module, Encoding):
                 module.reset_parameters()
 
-    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+    def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: Resolution | None = None) -> Tensor:
         """Logits (B classes) of images (B channels *sizes), at any size that patches divide.
+
+        At another size than in training positions are rescaled to the extent of training, or with resolution="extrapolate"
+        continued at the same distance; where a rule of context extension is given, it decides. See `Encoding.grid`.
 
         `positions` of the patches, (N, axes) or (B, N, axes), replace those of the encoding's grid.
         """
         x = self.features(images, positions, resolution=resolution)
         return self.head(x[:, 0] if self.pool == "class" else x[:, self.tokens :].mean(1))
 
-    def maps(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+    def maps(self, images: Tensor, positions: Tensor | None = None, *, resolution: Resolution | None = None) -> Tensor:
         """What is known of each patch, in its place: (B width *grid), for dense tasks."""
         x = self.features(images, positions, resolution=resolution)[:, self.tokens :]
         return x.mT.unflatten(2, [n // p for n, p in zip(images.shape[2:], self.patch, strict=True)])
 
-    def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+    def features(self, images: Tensor, positions: Tensor | None = None, *, resolution: Resolution | None = None) -> Tensor:
         """The tokens after the last block and norm, (B, tokens + N, width): class token and registers, then patches."""
         floating("images", images)
         weight = self.embed.weight if isinstance(self.embed.weight, Tensor) else images  # quantised layers have a method
@@ -146,17 +152,19 @@ class ViT(nn.Module):
         if images.dtype != weight.dtype and not torch.is_autocast_enabled(images.device.type):
             wanted = f"images must have the dtype of the model's weights, {weight.dtype}, outside of autocast"
             raise ValueError(f"{wanted}, got {images.dtype}")
-        one_of("resolution", resolution, ("extrapolate", "rescale"))
+        if resolution is not None:
+            check_resolution(resolution, self.axes)
         sides, channels = images.shape[2:], self.embed.in_features // math.prod(self.patch)
         fits = len(sides) == self.axes and all(n and not n % p for n, p in zip(sides, self.patch, strict=True))
         if not fits or images.shape[1] != channels:
             wanted = f"images must be (B, {channels}, {self.axes} sides that the patch {self.patch} divides)"
             raise ValueError(f"{wanted}, got {tuple(images.shape)}")
         x = self.embed(patches(images, self.patch))
+        sizes = x.shape[1:-1]
         if positions is None:
-            positions = self.encoding.grid(*x.shape[1:-1], resolution=resolution, device=x.device)
+            positions = place_patches(self.encoding, sizes, known=self.grid, resolution=resolution, device=x.device)
         x, count = x.flatten(1, -2), self.tokens
-        code = self.encoding(positions).prefixed(q=count, k=count)
+        code = settle_size(self.encoding, sizes)(positions).prefixed(q=count, k=count)
         if self.prefix is not None:
             x = torch.cat([self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
         x = self.dropout(code.tokens(x))

@@ -4,7 +4,7 @@ A commuting encoding turns planes, each by w · p with a wave vector w. Planes o
 such pairs of channels nothing apart. Planes of different waves along one line tell distances along that direction alone.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,9 +79,10 @@ def span(encoding: Encoding, *size: int) -> Tensor:
     """Radians ([L] h A P) that planes turn from the first patch to the last along each axis alone, fastest first.
 
     They are the frequencies of each axis's generator times the extent of a grid of that size, in the encoding's
-    coordinates; whether generators of different axes commute makes no difference.
+    coordinates, extrapolated from those of training; whether generators of different axes commute makes no difference.
     """
-    places = instance_of("encoding", encoding, Encoding).grid(*positives("size", size), dtype=torch.float64, device="cpu")
+    options: dict[str, Any] = {"resolution": "extrapolate", "dtype": torch.float64, "device": "cpu"}
+    places = instance_of("encoding", encoding, Encoding).grid(*positives("size", size), **options)
     extent = places.amax(0) - places.amin(0)
     values = torch.linalg.eigvalsh(1j * generators(encoding)).flip(-1)[..., : encoding.head_dim // 2]
     return values * extent[:, None]

@@ -81,8 +81,10 @@ def test_what_is_placed_does_not_move():
         finer = model(large)
     with model.rope.placed(model.encoding.grid(4, 7, resolution="rescale")):
         assert torch.equal(model(large), finer)
-    with model.rope.placed():
+    with model.rope.placed(resolution="extrapolate"):
         assert not torch.equal(model(large), finer)
+    with model.rope.placed(), pytest.warns(FutureWarning, match="rescaled by default"):
+        assert torch.equal(model(large), finer)
 
 
 def test_an_error_leaves_nothing_behind():

@@ -190,7 +190,7 @@ def test_nothing_of_a_pass_stays_in_the_model():
 
 
 def test_threads_do_not_meet():
-    model = install(host("plain", dynamic_img_size=True), "mixed", drop_table=True).eval()
+    model = install(host("plain", dynamic_img_size=True), "mixed", drop_table=True, resolution="rescale").eval()
     shapes = [(48, 80), (80, 48)]
     with torch.no_grad():
         wanted = [model(images(*shape)) for shape in shapes]

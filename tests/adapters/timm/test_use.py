@@ -24,7 +24,8 @@ def test_other_sizes_are_met_as_timm_meets_them(kind):
 @pytest.mark.parametrize("kind", [*TURNING, "plain"])
 def test_the_size_can_be_set(kind):
     model = host(kind)
-    installed, dropped = install(copy.deepcopy(model)), install(copy.deepcopy(model), "golden", drop_table=True)
+    installed = install(copy.deepcopy(model))  # keeps the model's own rule, without a warning
+    dropped = install(copy.deepcopy(model), "golden", drop_table=True, resolution="rescale")
     for each in (model, installed, dropped):
         each.set_input_size((64, 112))
     logits = model(images(64, 112))
@@ -45,8 +46,9 @@ def test_places_are_those_of_the_encoding_s_grid(kind, resolution):
     wanted = rw.positions.grid(4, 7, resolution=resolution, **options)
     assert torch.equal(model.rope.positions((4, 7), x.device), wanted)
     logits = model(x)
-    if resolution == "extrapolate":
-        assert torch.equal(install(model, encoding)(x), logits)
+    if resolution == "rescale":
+        with pytest.warns(FutureWarning, match="rescaled by default"):
+            assert torch.equal(install(model, encoding)(x), logits)
     other = "rescale" if resolution == "extrapolate" else "extrapolate"
     assert (install(model, encoding, resolution=other)(x) - logits).abs().max() > 1e-3
 
@@ -61,7 +63,7 @@ def test_eva_s_own_rule_for_places_can_be_replaced():
 
 
 def test_a_table_of_differences_ends_where_it_ends():
-    model = install(host("plain", dynamic_img_size=True), "swin-bias")
+    model = install(host("plain", dynamic_img_size=True), "swin-bias", resolution="extrapolate")
     with pytest.raises(ValueError, match="apart"):
         model(images(96, 80))
     assert install(model, "swin-bias", resolution="rescale")(images(96, 80)).isfinite().all()
@@ -126,7 +128,7 @@ def test_patches_keep_their_places_when_others_are_dropped(kind):
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
 def test_saving_memory_changes_nothing(kind):
     """Each block runs once more going back, with the codes of its own pass, though the size was another in between."""
-    model = install(host(kind, drop_path_rate=0.3, dynamic_img_size=True), "comrope-ld").train()
+    model = install(host(kind, drop_path_rate=0.3, dynamic_img_size=True), "comrope-ld", resolution="rescale").train()
     runs, found = [], []
     for block in model.blocks:
         block.attn.qkv.register_forward_hook(lambda *_: runs.append(1))
@@ -228,3 +230,28 @@ def test_a_rotation_cannot_come_back_into_another_basis():
     model = fold_into(install(host("axial"), "comrope-ld"))
     with pytest.raises(ValueError, match="folded"):
         uninstall(model)
+
+
+# Other sizes than at installation
+
+
+@pytest.mark.parametrize("kind", ["plain", "eva02"])
+def test_a_rule_for_axes_works_at_any_size(kind):
+    model = install(host(kind, dynamic_img_size=True), "axial", extension={"rope_type": "yarn"})
+    for sizes in ((3, 5), (6, 5), (2, 3)):
+        x = images(*(16 * n for n in sizes))
+        with model.rope.placed(model.encoding.grid(*sizes, resolution="extrapolate")):
+            wanted = model(x)
+        assert torch.equal(model(x), wanted)
+        settled = install(host(kind, dynamic_img_size=True), model.encoding.at(sizes))
+        close(settled(x), wanted)
+    with pytest.raises(ValueError, match=r"extension.*yarn.*already"):
+        install(host(kind, dynamic_img_size=True), "axial", extension="yarn", resolution="rescale")(images(96, 80))
+
+
+def test_an_encoding_without_a_size_asks_for_one():
+    model = install(host("plain", dynamic_img_size=True), rw.create("axial", head_dim=24, heads=2))
+    assert model(images()).isfinite().all()
+    with pytest.raises(ValueError, match=r"size=None: for 6 × 5 patches.*size=\(3, 5\).*resolution='extrapolate'"):
+        model(images(96, 80))
+    assert install(model, model.encoding, resolution="extrapolate")(images(96, 80)).isfinite().all()

@@ -1,5 +1,6 @@
 """An encoding goes into a model."""
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,9 +14,9 @@ from ropewalk.adapters.timm.class_swap import host_of
 from ropewalk.adapters.timm.hosts import Host, look_at
 from ropewalk.adapters.timm.native import Own, own
 from ropewalk.adapters.timm.rope import Moves, Rope, Rule
-from ropewalk.arguments import one_of
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.factory import create, find
+from ropewalk.positions import Resolution, check_resolution
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -25,7 +26,7 @@ def install(
     encoding: Encoding | str | None = None,
     *,
     drop_table: bool = False,
-    resolution: str | None = None,
+    resolution: Resolution | None = None,
     shift: float | None = None,
     jitter: float | None = None,
     rescale: float | None = None,
@@ -37,7 +38,8 @@ def install(
                 the model has, with its parameters: then nothing changes but the arithmetic.
     drop_table  Whether the absolute table (`pos_embed`) is left out. A rotation that the model had always is.
     resolution  At another size than the present one, "extrapolate" keeps the distance between patches and "rescale" the
-                extent of the image. The default is what the model does if it keeps its encoding, and else "extrapolate".
+                extent of the image. The default is what the model does if it keeps its encoding, and else that of
+                `Encoding.grid`: images are rescaled, unless a rule of context extension is given.
     shift       In training, moves all tokens by up to this much along each axis, drawn anew for each batch. This and the
                 next two are in the coordinates of the encoding; where none is given, the model keeps its own if it keeps
                 its encoding.
@@ -45,8 +47,11 @@ def install(
     rescale     In training, stretches all axes by one factor between 1/rescale and rescale.
     """
     host, was = look_at(model), before(model)
-    chosen = own(was.rope, host) if encoding is None and not options else Own(_checked(encoding, options, host))
-    rule = chosen.rule if resolution is None else Rule(resolution=_known(resolution), offset=chosen.rule.offset)
+    chosen = own(was.rope, host) if encoding is None and not options else Own(_checked(encoding, options, host), Rule())
+    rule = replace(chosen.rule, known=host.grid)
+    if resolution is not None:
+        check_resolution(resolution, 2)
+        rule = replace(rule, resolution=resolution, reference=None)
     given = {"shift": shift, "jitter": jitter, "rescale": rescale}
     moves = chosen.moves if all(value is None for value in given.values()) else Moves(**given)
     with torch.random.fork_rng(devices=[]):
@@ -77,7 +82,3 @@ def _checked(encoding: Any, options: dict[str, Any], host: Host) -> Encoding:
 def _named(name: str, options: dict[str, Any], host: Host) -> Encoding:
     width = {"width": host.width} if "width" in parameters_of(find(name, load=True)) else {}
     return create(name, **{**host.shape, **width, **options})
-
-
-def _known(resolution: str) -> str:
-    return one_of("resolution", resolution, ("extrapolate", "rescale"))

@@ -1,7 +1,7 @@
 """timm's models and blocks with codes: `Eva` has a place for them in its blocks, a plain ViT hands them on with the mask."""
 
 import threading
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from timm.layers.patch_dropout import PatchDropoutWithIndices
 from timm.models._manipulate import checkpoint
@@ -13,6 +13,14 @@ from ropewalk.adapters.timm.rope import Rope
 from ropewalk.code import Code, Sealed
 from ropewalk.encoding import Encoding
 from ropewalk.theory import Projection
+
+
+class Placement(NamedTuple):
+    """How many rows and columns of patches there are, their positions, and the code of all of them."""
+
+    sizes: tuple[int, int]
+    positions: Tensor
+    code: Code
 
 
 class CodedModel(Swapped):
@@ -36,20 +44,21 @@ class CodedModel(Swapped):
         """Names of parameters that weight decay would spoil: timm's, and those of the encoding."""
         return super().no_weight_decay() | {f"rope.{name}" for name in self.rope.no_weight_decay()}  # type: ignore[misc]
 
-    def _placed(self, x: Tensor) -> tuple[Tensor, Tensor, Code]:
-        """Patches (B N C) or (B rows columns C) with what the code adds to tokens, their places and the code."""
+    def _placed(self, x: Tensor) -> tuple[Tensor, Placement]:
+        """Patches (B N C) or (B rows columns C) with what the code adds to tokens, and where they are."""
         flat = x.flatten(1, -2)
         sizes = (x.shape[1], x.shape[2]) if x.ndim == 4 else cast(Any, self.patch_embed).grid_size
         positions = self.rope.positions(sizes, x.device)
-        code = self.encoding(positions)
+        code = self.rope.code(positions, sizes)
         added = code.tokens(flat)
-        return x if added is flat else added.view(x.shape), positions, code
+        return x if added is flat else added.view(x.shape), Placement(sizes, positions, code)
 
-    def _kept(self, x: Tensor, positions: Tensor, code: Code) -> tuple[Tensor, tuple[Sealed, ...]]:
+    def _kept(self, x: Tensor, placement: Placement) -> tuple[Tensor, tuple[Sealed, ...]]:
         """Tokens (B N C) after patches were dropped, and the codes of those that are left."""
+        sizes, positions, code = placement
         if isinstance(self.patch_drop, KeepingPatchDropout):
             x, kept = self.patch_drop.drop(x)
-            code = code if kept is None else self.encoding(positions[kept])
+            code = code if kept is None else self.rope.code(positions[kept], sizes)
         return x, self.rope.codes(code, self.num_prefix_tokens, len(self.blocks))
 
 
@@ -57,9 +66,9 @@ class CodedEva(CodedModel):
     """`Eva`, with one code for each block in the place of its tables."""
 
     def _pos_embed(self, x: Tensor) -> tuple[Tensor, tuple[Sealed, ...]]:
-        x, positions, code = self._placed(x)
+        x, placement = self._placed(x)
         x, _ = super()._pos_embed(x)  # type: ignore[misc]
-        return self._kept(x, positions, code)
+        return self._kept(x, placement)
 
 
 class Passing(threading.local):
@@ -93,8 +102,8 @@ class CodedViT(CodedModel):
         return handed
 
     def _pos_embed(self, x: Tensor) -> Tensor:
-        x, positions, code = self._placed(x)
-        x, codes = self._kept(super()._pos_embed(x), positions, code)  # type: ignore[misc]
+        x, placement = self._placed(x)
+        x, codes = self._kept(super()._pos_embed(x), placement)  # type: ignore[misc]
         if PASSING.handed is not None:
             PASSING.handed.codes = codes
         return x

@@ -13,7 +13,7 @@ from ropewalk.adapters.timm.rope import Moves, Rule
 from ropewalk.encoding import Encoding
 from ropewalk.factory import create
 
-PLAIN, STILL = Rule(), Moves()
+PLAIN, STILL = Rule(resolution="extrapolate"), Moves()
 NORMALISED = {"separate": "separate", "max": "longer", "min": "shorter"}
 
 
@@ -49,7 +49,7 @@ def _axial(rope: RotaryEmbeddingCat, host: Host) -> Own:
     variant = {"xy": "heo", "ij": "eva"}[rope.grid_indexing]
     half = bool(getattr(rope, "rotate_half", False))  # since timm 1.0.30
     encoding = create("axial", variant=variant, base=float(rope.temperature), interleaved=not half, **shape)
-    return Own(encoding, Rule(offset=rope.grid_offset, reference=reference))
+    return Own(encoding, Rule(resolution="extrapolate", offset=rope.grid_offset, reference=reference))
 
 
 def _mixed(rope: RotaryEmbeddingMixed, host: Host) -> Own:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +12,25 @@ from ropewalk import positions as places
 from ropewalk.adapters.timm import names
 from ropewalk.code import Code, Sealed
 from ropewalk.encoding import Encoding
+from ropewalk.image_sizes import place_patches, settle_size
+from ropewalk.positions import Resolution
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """Where patches stand: on the encoding's grid, moved by `offset` along all axes, and squeezed into `reference` if any.
 
-    The last two are for models of timm's that were trained so; new encodings have their grid as it is.
+    The last two are for models of timm's that were trained so; new encodings have their grid as it is. Without a resolution
+    the encoding decides. `known` is the grid that the model had when it got its encoding.
     """
 
-    resolution: str = "extrapolate"
+    resolution: Resolution | None = None
     offset: float = 0.0
     reference: tuple[int, int] | None = None
+    known: tuple[int, int] = field(default=(1, 1), repr=False)
 
     def __call__(self, encoding: Encoding, sizes: tuple[int, int], device: torch.device) -> Tensor:
-        p = encoding.grid(*sizes, resolution=self.resolution, device=device)
+        p = place_patches(encoding, sizes, known=self.known, resolution=self.resolution, device=device)
         p = p + self.offset if self.offset else p
         if self.reference is None:
             return p
@@ -54,7 +58,7 @@ class Placed:
 
     rope: "Rope"
     positions: Tensor | None
-    resolution: str | None
+    resolution: Resolution | None
 
 
 class Placing(threading.local):
@@ -81,7 +85,7 @@ class Rope(nn.Module):
         self.register_load_state_dict_pre_hook(names.read)
 
     @contextmanager
-    def placed(self, positions: Tensor | None = None, resolution: str | None = None) -> Iterator[None]:
+    def placed(self, positions: Tensor | None = None, resolution: Resolution | None = None) -> Iterator[None]:
         """For a while, in this thread, patches stand at these places, (N, 2) or (B, N, 2), or are spaced otherwise.
 
         They do not move then.
@@ -106,6 +110,11 @@ class Rope(nn.Module):
             return placed.positions
         rule = self.rule if placed.resolution is None else replace(self.rule, resolution=placed.resolution)
         return rule(self.encoding, sizes, device)
+
+    def code(self, positions: Tensor, sizes: tuple[int, int]) -> Code:
+        """The code for tokens at these places, of an image of so many patches."""
+        code: Code = settle_size(self.encoding, sizes)(positions)
+        return code
 
     def codes(self, code: Code, prefix: int, depth: int) -> tuple[Sealed, ...]:
         """The code of each layer, for so many tokens more that have no place."""

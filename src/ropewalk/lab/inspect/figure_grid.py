@@ -57,7 +57,7 @@ def format_grid_size(size: Sequence[int]) -> str:
 
 def interpolate_positions(encoding: Encoding, size: Sequence[int], *indices: Tensor) -> Tensor:
     """Positions (N, axes) at all combinations of these indices of patches, one tensor an axis, fractions included."""
-    grid = encoding.grid(*size, device="cpu").unflatten(0, tuple(size))
+    grid = encoding.grid(*size, resolution="extrapolate", device="cpu").unflatten(0, tuple(size))
     origin = grid[(0,) * len(size)]
     steps = [grid.select(axis, 1)[(0,) * (len(size) - 1)] - origin if n > 1 else 0 * origin for axis, n in enumerate(size)]
     mesh = torch.meshgrid(*indices, indexing="ij")

@@ -81,7 +81,7 @@ def measure_patch_steps(encoding: Encoding, size: Sequence[int]) -> list[float]:
     steps = []
     for axis, n in enumerate(size):
         shape = (*size[:axis], max(n, 2), *size[axis + 1 :])
-        first, second = encoding.grid(*shape).unflatten(0, shape).movedim(axis, 0)[:2]
+        first, second = encoding.grid(*shape, resolution="extrapolate").unflatten(0, shape).movedim(axis, 0)[:2]
         steps.append((second - first).amax().item())
     return steps
 

@@ -66,7 +66,7 @@ class ImageRun(TrainedRun):
         """The patches of an image in training, along each axis."""
         return compute_patch_grid(self.data.size, self.config.patch)
 
-    def logits(self, images: Tensor, positions: Tensor | None = None, *, resolution: str = "extrapolate") -> Tensor:
+    def logits(self, images: Tensor, positions: Tensor | None = None, *, resolution: str | None = None) -> Tensor:
         """Logits of images of bytes (B C *size) of any size, in the precision and with the normalization of training."""
         x = normalize_images(images.float() / 255, self.data)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
