@@ -214,7 +214,7 @@ def test_grid_within_the_reference(sizes, coordinates):
 @pytest.mark.parametrize("coordinates", places.CONVENTIONS)
 def test_by_default_images_are_rescaled_and_nothing_else(coordinates):
     options = {"coordinates": coordinates, "dtype": torch.float64}
-    for sizes, reference in (((6, 11), (3, 5)), ((2, 3), (3, 5)), ((2, 6, 11), (2, 3, 4))):
+    for sizes, reference in (((6, 11), (3, 5)), ((2, 3), (3, 5)), ((4, 6, 11), (4, 3, 5))):
         extrapolated, rescaled = (
             places.grid(*sizes, reference=reference, resolution=mode, **options) for mode in places.RESOLUTIONS
         )

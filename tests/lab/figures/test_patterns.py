@@ -37,7 +37,9 @@ def test_every_family_has_groups_if_it_turns_channels_and_heads(encoding):
     assert ("what positions add" in words) != turned
 
 
-@pytest.mark.parametrize("encoding", [e for e in PLANE if hasattr(e(e.grid(1, 1)), "matrices")], ids=repr)
+@pytest.mark.parametrize(
+    "encoding", [e for e in PLANE if hasattr(e(e.grid(1, 1, resolution="extrapolate")), "matrices")], ids=repr
+)
 def test_scores_are_those_of_the_matrices(encoding):
     encoding = rw.create(**encoding.config()).double()
     x, y = sample_random_tokens(encoding, 2).double().split(1)

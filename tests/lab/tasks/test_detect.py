@@ -317,7 +317,7 @@ def test_a_rotation_turns_as_far_from_patch_to_patch_as_in_the_run_it_goes_on_fr
     old, new = load_image_model(first).encoding, task.model.encoding
     assert new.size == old.size == (2, 3)
     assert task.model.resolution == "extrapolate"
-    old_places, new_places = old.grid(2, 3).view(2, 3, 2), new.grid(4, 5).view(4, 5, 2)
+    old_places, new_places = old.grid(2, 3).view(2, 3, 2), new.grid(4, 5, resolution="extrapolate").view(4, 5, 2)
     nearly = (
         torch.tensor([4 / 2 * 1 / 3, 5 / 3 * 2 / 4]) if new.coordinates in ("pi", "unit") else 1.0
     )  # as positions.grid says
@@ -326,7 +326,7 @@ def test_a_rotation_turns_as_far_from_patch_to_patch_as_in_the_run_it_goes_on_fr
     assert torch.equal(new(there)[0].matrices(), old(there)[0].matrices())
     own = build_backbone(replace(config, start=None, seed=3), (32, 40), 1).encoding
     if span is not None:  # made for its own grid, it would turn less from patch to patch
-        steps = [each(each.grid(4, 5))[0].matrices() for each in (own, new)]
+        steps = [each(each.grid(4, 5, resolution="extrapolate"))[0].matrices() for each in (own, new)]
         assert not torch.allclose(*steps, atol=1e-3)
 
 

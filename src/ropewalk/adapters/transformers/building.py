@@ -117,7 +117,7 @@ def check(host: Host, found: Found, encoding: Encoding) -> None:
         raise ValueError(f"{kind} has {layers} layers: layers must be {layers} or None, got {encoding.layers}")
     whole = encoding.at(1) if by_length(encoding) else encoding
     with torch.no_grad():
-        place = whole.grid(*[1] * axes)
+        place = whole.grid(*[1] * axes, resolution="extrapolate")
         _try(host, found, whole(place), place.device, own_width(found, encoding))
 
 

@@ -228,4 +228,4 @@ def _code(encoding: Encoding) -> Code:
     """The code of one token."""
     whole = encoding.at(1) if by_length(encoding) else encoding
     with torch.no_grad():
-        return whole(whole.grid(*[1] * whole.axes))
+        return whole(whole.grid(*[1] * whole.axes, resolution="extrapolate"))

@@ -40,7 +40,7 @@ def ensure_on_cpu(encoding: Encoding) -> Encoding:
 
 def compute_sample_code(encoding: Encoding) -> Code:
     """Its code for one token: enough to see of what kind it is."""
-    return encoding(encoding.grid(*[1] * encoding.axes))
+    return encoding(encoding.grid(*[1] * encoding.axes, resolution="extrapolate"))
 
 
 def find_rotary_part(code: Code) -> Rotary | None:

@@ -36,13 +36,14 @@ class DenseModel(nn.Module, ABC):
 def choose_resolution(encoding: Encoding) -> str:
     """How positions in images of other sizes are computed: extrapolated if the encoding accepts them, else rescaled.
 
+    Unlike for classification, another size here means a larger or smaller picture at the same scale, not a finer one.
     The encoding is tried on the first and the last patch of an image of twice the size.
     """
     if encoding.size is None:
         return "extrapolate"
     # Encodings do not declare whether they accept positions outside of their training grid; a call shows it.
     try:
-        encoding(encoding.grid(*(2 * side for side in encoding.size))[[0, -1]])
+        encoding(encoding.grid(*(2 * side for side in encoding.size), resolution="extrapolate")[[0, -1]])
     except ValueError:
         return "rescale"
     return "extrapolate"
