@@ -25,6 +25,7 @@ import extension_tables
 import library_tables
 import plots
 import recipe_tables
+import size_tables
 import study_tables
 import trial_tables
 from markdown_text import format_percent, format_table
@@ -48,6 +49,7 @@ MODULES = (
     extension_tables,
     library_tables,
     recipe_tables,
+    size_tables,
     trial_tables,
 )
 

@@ -142,13 +142,13 @@ def test_swin_bias_at_another_resolution(sizes):
 def test_swin_bias_has_no_entries_beyond_its_grid(sizes, apart):
     encoding = made("swin-bias", size=(3, 5))
     with pytest.raises(ValueError, match=rf'\(3, 5\) apart \(or outside="clamp"\), got {apart}'):
-        encoding(encoding.grid(*sizes))
+        encoding(encoding.grid(*sizes, resolution="extrapolate"))
 
 
 def test_swin_bias_beyond_its_grid_where_values_are_not_looked_at():
     """NaN for the pairs that no entry holds, and for no others; clamped, a number for each."""
     strict, clamped = (made("swin-bias", size=(3, 5), outside=outside) for outside in ("error", "clamp"))
-    places = strict.grid(4, 6, dtype=torch.float64)
+    places = strict.grid(4, 6, resolution="extrapolate", dtype=torch.float64)
     q = normal(1, HEADS, 24, 6, seed=0)
     bias, held = (torch.vmap(lambda p, e=e: e(p).scores(q, q))(places[None])[0] for e in (strict, clamped))
     apart = (places[:, None] - places).abs()

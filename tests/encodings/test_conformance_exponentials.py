@@ -140,7 +140,7 @@ def test_coordinates(case, convention):
         lines = [torch.linspace(0, n / n0, n, dtype=torch.float64) for n, n0 in ((4, 3), (7, 5))]
     else:
         lines = [(torch.arange(n, dtype=torch.float64) + 0.5) / n0 for n, n0 in ((4, 3), (7, 5))]
-    assert_close(encoding.grid(4, 7, dtype=torch.float64), torch.cartesian_prod(*lines))
+    assert_close(encoding.grid(4, 7, resolution="extrapolate", dtype=torch.float64), torch.cartesian_prod(*lines))
 
 
 def test_liere_of_block_2_is_mixed():

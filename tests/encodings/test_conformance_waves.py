@@ -127,7 +127,7 @@ def test_axial(variant, trained, sizes, interleaved, dtype):
     waves = along(axial_pairs(variant, 24, axes), axes)
     positions = points(COORDINATES["axial"][variant], sizes, trained)
     q, k = (leaf(BATCH, HEADS, len(positions), 24, seed=seed, dtype=dtype) for seed in (0, 1))
-    ours = encoding(encoding.grid(*sizes, dtype=dtype)).qk(q, k)
+    ours = encoding(encoding.grid(*sizes, resolution="extrapolate", dtype=dtype)).qk(q, k)
     assert_same(ours, [turned(x, waves, positions, interleaved) for x in (q, k)], [q, k], positions.abs().max().item())
 
 
@@ -160,7 +160,7 @@ def test_uniform(variant, frequency, trained, sizes, interleaved, dtype):
     waves = along(concatenated(list(range(axes)), [frequency] * (26 // (2 * axes))), axes)
     positions = points("pi", sizes, trained)
     q, k = (leaf(BATCH, HEADS, len(positions), 26, seed=seed, dtype=dtype) for seed in (0, 1))
-    ours = encoding(encoding.grid(*sizes, dtype=dtype)).qk(q, k)
+    ours = encoding(encoding.grid(*sizes, resolution="extrapolate", dtype=dtype)).qk(q, k)
     assert_same(ours, [turned(x, waves, positions, interleaved) for x in (q, k)], [q, k], positions.abs().max().item())
 
 
@@ -207,7 +207,7 @@ def test_golden(case, trained, sizes, interleaved, dtype):
     waves, positions = golden_waves(KV_HEADS, 12, len(sizes), *law), points("area", sizes, trained)
     q = leaf(BATCH, HEADS, len(positions), 25, seed=0, dtype=dtype)
     k = leaf(BATCH, KV_HEADS, len(positions), 25, seed=1, dtype=dtype)
-    code = encoding(encoding.grid(*sizes, dtype=dtype))
+    code = encoding(encoding.grid(*sizes, resolution="extrapolate", dtype=dtype))
     ours = [*code[0].qk(q, k), *code[1].qk(q, k)]
     theirs = [turned(x, waves, positions, interleaved) for x in (q, k, q, k)]
     assert_same(ours, theirs, [q, k], law[0] * positions.norm(dim=-1).max().item())
@@ -234,7 +234,7 @@ def test_dinov3(options, period, trained, sizes, interleaved, dtype):
     waves = along(concatenated(list(range(axes)), [2 * math.pi / period(j, count) for j in range(count)]), axes)
     positions = points("separate", sizes, trained)
     q, k = (leaf(BATCH, HEADS, len(positions), 26, seed=seed, dtype=dtype) for seed in (0, 1))
-    ours = encoding(encoding.grid(*sizes, dtype=dtype)).qk(q, k)
+    ours = encoding(encoding.grid(*sizes, resolution="extrapolate", dtype=dtype)).qk(q, k)
     theirs = [turned(x, waves, positions, interleaved) for x in (q, k)]
     single = 1e-7 / TOLERANCE[dtype]
     assert_same(ours, theirs, [q, k], 4 * math.pi * positions.abs().max().item() * max(1.0, single))

@@ -266,7 +266,7 @@ def _build_vit(generator: random.Random) -> Call:
     wanted = {
         "images": floats(2, 3, 8, 8),
         "positions": optional(tensor(lambda g: torch.rand(4, 2))),
-        "resolution": name_of("extrapolate", "rescale"),
+        "resolution": optional(name_of("extrapolate", "rescale")),
     }
     arguments = {name: kind.make(generator) for name, kind in wanted.items()}
     return Call("ViT", model, arguments, wanted, ("images",), lambda result, given: expect_finite(result, given["images"]))
@@ -323,7 +323,7 @@ def _build_grid(generator: random.Random) -> Call:
     wanted = {f"n{i}": INTEGER for i in range(count)} | {
         "coordinates": name_of(*positions.CONVENTIONS),
         "reference": optional(Wanted(lambda g: [2] * count, INTEGERS.takes, "integers")),
-        "resolution": name_of("extrapolate", "rescale"),
+        "resolution": optional(name_of("extrapolate", "rescale")),
         "dtype": DTYPE,
     }
     arguments = {name: kind.make(generator) for name, kind in wanted.items()}

@@ -71,6 +71,7 @@ def test_q_and_k_are_turned_by_the_matrices_of_each_layer(make, name, monkeypatc
     assert all(gradients[each].abs().max() > 0 for each in learned)
 
 
+@pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")
 @pytest.mark.parametrize("name", ["mixed", "spherical", "liere", "string-cayley"])
 def test_pictures_are_turned_by_the_matrices_of_each_layer(name, monkeypatch):
     host, given = dinov3(), pictures()
@@ -337,6 +338,7 @@ def test_codes_are_made_once_and_by_reentrant_checkpointing_for_each_layer(name)
         assert len(calls) == more
 
 
+@pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_of_types_of_layers_and_of_pictures(reentrant):
     both = install(gemma3(), {"sliding_attention": "mixed", "full_attention": {"name": "rope", "learned": True}})
