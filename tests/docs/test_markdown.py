@@ -169,6 +169,7 @@ def test_the_pages_with_code_are_these():
         "docs/pages/adapter-vit.md",
         "docs/pages/folding.md",
         "docs/pages/functional.md",
+        "docs/pages/image-sizes.md",
         "docs/pages/lab-detect.md",
         "docs/pages/lab-recipes.md",
         "docs/pages/lab-runs.md",

@@ -261,12 +261,17 @@ def _build_create(generator: random.Random) -> Call:
     return Call("create", rw.create, arguments, wanted, ("name",), promise)
 
 
+WORDS = name_of(*positions.RESOLUTIONS)
+RESOLUTION = Wanted(WORDS.make, optional(WORDS).takes, "extrapolate, rescale or None")
+"""None, the default, is taken and not drawn: it is refused where the first of three axes may be time."""
+
+
 def _build_vit(generator: random.Random) -> Call:
     model = _make_vit(generator.choice(("axial", "learned-ape", "liere", "none")))
     wanted = {
         "images": floats(2, 3, 8, 8),
         "positions": optional(tensor(lambda g: torch.rand(4, 2))),
-        "resolution": optional(name_of("extrapolate", "rescale")),
+        "resolution": RESOLUTION,
     }
     arguments = {name: kind.make(generator) for name, kind in wanted.items()}
     return Call("ViT", model, arguments, wanted, ("images",), lambda result, given: expect_finite(result, given["images"]))
@@ -323,7 +328,7 @@ def _build_grid(generator: random.Random) -> Call:
     wanted = {f"n{i}": INTEGER for i in range(count)} | {
         "coordinates": name_of(*positions.CONVENTIONS),
         "reference": optional(Wanted(lambda g: [2] * count, INTEGERS.takes, "integers")),
-        "resolution": optional(name_of("extrapolate", "rescale")),
+        "resolution": RESOLUTION,
         "dtype": DTYPE,
     }
     arguments = {name: kind.make(generator) for name, kind in wanted.items()}

@@ -228,6 +228,7 @@ def test_in_bfloat16_it_is_no_farther_from_the_truth(make):
     assert ours < 1.15 * theirs
 
 
+@pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")
 @pytest.mark.parametrize("make", [*DECODERS, dinov3])
 def test_everything_comes_back(make):
     host, given = make(), pictures() if make is dinov3 else words(3, 5)

@@ -284,6 +284,7 @@ def test_folded_it_computes_what_it_did(make, encoding, tmp_path):
     assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path).eval()(given).logits, model(given).logits)
 
 
+@pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")
 def test_pictures_folded():
     model, given = install(dinov3(), "comrope-ld", std=0.3), pictures()
     before = model(given).last_hidden_state
