@@ -14,7 +14,8 @@ from tests.support.markdown_tables import cells
 
 ROOT = Path(__file__).parents[2]
 FILES = ("imagenette", "imagenette-again")
-LINES = [json.loads(line) for name in FILES for line in (ROOT / f"results/equivariance/{name}.jsonl").open()]
+TEXTS = [(ROOT / f"results/equivariance/{name}.jsonl").read_text() for name in FILES]
+LINES = [json.loads(line) for text in TEXTS for line in text.splitlines()]
 ROTATIONS = ("axial", "mixed", "comrope-ld-8", "spherical", "spherical-symmetric")
 
 

@@ -22,8 +22,8 @@ class LearnedAPE(Encoding):
     resolution="rescale")` gives what `F.interpolate(…, align_corners=False)` gives.
 
     Beware: it ends where its table ends. On a larger grid resolution="extrapolate" leaves it; "rescale", the default for
-    images, interpolates it. The class token's own entry, which ViTs keep in the same table, is none: it would be another bias
-    of that token.
+    images, interpolates it. The class token's own entry, which ViTs keep in the same table, is none: it would be another
+    bias of that token.
 
     size           The training grid, one number an axis: needed.
     interpolation  "bilinear" or "bicubic" (a = -0.75, as PyTorch's), in every number of axes.
