@@ -13,6 +13,7 @@ from ropewalk.adapters.transformers.folding import fold_into as fold_into
 from ropewalk.adapters.transformers.installing import install as install
 from ropewalk.adapters.transformers.installing import installed as installed
 from ropewalk.adapters.transformers.installing import uninstall as uninstall
+from ropewalk.adapters.transformers.registering import register as register
 
 extending.register()
 attention_functions.register()

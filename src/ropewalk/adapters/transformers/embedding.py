@@ -147,9 +147,10 @@ class ImagePositions(Positions):
 
 
 def started(encoding: Encoding) -> None:
-    """Keep transformers from starting an encoding anew."""
+    """Keep transformers from starting an encoding anew, unless it is on the meta device, where it has no values yet."""
     for part in encoding.modules():
-        setattr(part, STARTED, True)
+        if not any(tensor.is_meta for tensor in (*part.parameters(), *part.buffers())):
+            setattr(part, STARTED, True)
 
 
 def pair(size: Any) -> tuple[int, int]:

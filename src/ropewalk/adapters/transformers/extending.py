@@ -41,13 +41,24 @@ def replaced(
     return torch.ones(head_dim // 2, device=device), 1.0
 
 
+class RopeParametersError(KeyError, ValueError):
+    """A config's dictionary of RoPE lacks a key, or has a wrong one: transformers raises `KeyError` then."""
+
+    __str__ = Exception.__str__  # a sentence, where `KeyError` would show its quotes
+
+
 def check(self: Any, rope_parameters: dict[str, Any], ignore_keys: set[str] | None = None) -> None:
     """Refuse a dictionary that is no rule, when a config is made."""
-    options(rope_parameters, head_dim=2, max_position_embeddings=getattr(self, "max_position_embeddings", None))
+    try:
+        options(rope_parameters, head_dim=2, max_position_embeddings=getattr(self, "max_position_embeddings", None))
+    except ValueError as error:
+        raise RopeParametersError(str(error)) from error
 
 
 def accept(self: Any, rope_parameters: dict[str, Any], ignore_keys: set[str] | None = None) -> None:
-    """Let a dictionary be: the encoding is described elsewhere."""
+    """Let a dictionary be where the config describes an encoding elsewhere."""
+    if getattr(self, NAME, None) is None:
+        raise RopeParametersError(f"this rope_type is for a config that has an encoding under {NAME!r}, got one without")
 
 
 def register() -> list[str]:

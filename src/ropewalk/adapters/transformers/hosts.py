@@ -19,6 +19,9 @@ from torch import nn
 from ropewalk.adapters.transformers.embedding import Follower, Positions
 from ropewalk.adapters.transformers.rebinding import find_rotations, host_class, list_methods, unwrap
 
+REGISTERED: set[type] = set()
+"""Rotary embeddings of other names."""
+
 ROTARY = re.compile(r"\w*(Rotary|RoPE|Rope)\w*Embedding\w*")
 PER_TYPE = "_inv_freq"  # how buffers of a rotary embedding for several types of layers end
 
@@ -109,6 +112,8 @@ def layer_type_of(attention: nn.Module, layer: int, config: Any, types: list[str
 def is_rotary(module: nn.Module) -> bool:
     """Whether a module is a rotary embedding, or stands in the place of one."""
     if isinstance(module, Positions | Follower):
+        return True
+    if type(module) in REGISTERED:
         return True
     return bool(ROTARY.fullmatch(type(module).__name__)) and not find_rotations(host_class(module))
 

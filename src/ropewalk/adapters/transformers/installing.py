@@ -13,6 +13,7 @@ from ropewalk.adapters.transformers.config_io import marked, ours, plain_config,
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
+from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
 
@@ -172,6 +173,8 @@ def place(model: nn.Module, host: Host, use: HostUse, made: Made, before: Any, c
         if usages:
             rebinding.rebind(attention, usages)
     swap(model, host.config, config)
+    if any(True for encoding in _each(made) for _ in encoding.parameters()):
+        spare_encodings()
     if any(_code(encoding).biased for encoding in _each(made)):
         host.config._attn_implementation = ours(host.config._attn_implementation)
     _hook(host, positions)

@@ -1,14 +1,14 @@
 """Models whose config names an encoding come with it: `from_pretrained` of transformers works as for any other.
 
-Two methods of `PreTrainedModel` are followed: at the end of a model's construction the encoding that its config names is
-put in place, and where transformers makes weights that no file has, encodings make their own. Models whose config does not
-name one are left alone.
+Three methods of `PreTrainedModel` are followed: at the end of a model's construction the encoding that its config names is
+put in place; where transformers makes weights that no file has, encodings make their own; and before a model is saved, its
+config is made to say what its parts have. Models whose config does not name an encoding are left alone.
 """
 
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -54,11 +54,16 @@ def _fill(model: nn.Module, host: Host) -> None:
         use = read_use(host, about, made)
     place(model, host, use, made, plain, copy.deepcopy(config), folded=says_folded(said))
     GIVEN[host.base] = config
+    for module in model.modules():
+        if isinstance(module, Encoding):  # as transformers does for what a model has from the beginning
+            cast(Any, model)._initialize_weights(module)
 
 
 def make(encoding: Encoding) -> None:
-    """Make what no file has: all, if a parameter is among it, else the buffers."""
+    """Make what no file has: all, if a parameter is among it, else the buffers. On the meta device nothing can be made."""
     own: list[Tensor] = list(encoding.parameters(recurse=False))
+    if any(tensor.is_meta for tensor in (*own, *encoding.buffers(recurse=False))):
+        return
     if all(getattr(parameter, STARTED, False) for parameter in own):
         encoding.init_non_persistent_buffers()
     else:
@@ -66,11 +71,31 @@ def make(encoding: Encoding) -> None:
     setattr(encoding, STARTED, True)
 
 
+def agree_on_configs(model: nn.Module) -> None:
+    """Let the config of a model say what its parts have, also if the encoding went into a part alone, or out of it."""
+    found = [host for host in find_hosts(model) if isinstance(host.rotary, Positions)]
+    for host in found:
+        swap(model, cast(Positions, host.rotary).host_config, host.config)
+    known = {id(host.config) for host in found}
+    configs = {id(config): config for module in model.modules() if (config := vars(module).get("config")) is not None}
+    for config in configs.values():
+        if getattr(config, NAME, None) is not None and id(config) not in known:
+            swap(model, config, unmarked(config))
+
+
 def follow() -> None:
-    """Follow the two methods, once."""
+    """Follow the three methods, once."""
     if hasattr(PreTrainedModel.post_init, NAME):
         return
     PreTrainedModel.post_init = _followed(PreTrainedModel.post_init, finish)  # type: ignore[method-assign]
+    save: Callable[..., Any] = PreTrainedModel.save_pretrained
+
+    @functools.wraps(save)
+    def save_pretrained(self: Any, *args: Any, **options: Any) -> Any:
+        agree_on_configs(self)
+        return save(self, *args, **options)
+
+    PreTrainedModel.save_pretrained = save_pretrained  # type: ignore[method-assign]
     host: Callable[..., None] = PreTrainedModel._initialize_weights
 
     @functools.wraps(host)

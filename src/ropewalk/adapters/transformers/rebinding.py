@@ -16,6 +16,9 @@ from torch import nn
 from ropewalk.adapters.transformers.apply_rotary import Usage, make_rotation
 
 ROTATION = re.compile(r"_?(vision_)?apply_\w*(rotary|rope)\w*")
+REGISTERED: set[Any] = set()
+"""Rotation functions of other names."""
+
 HOOKED = "_old_forward"  # where accelerate keeps the forward method of a module that it has hooked
 
 
@@ -118,9 +121,14 @@ def _global_names(function: FunctionType) -> list[str]:
     codes = [function.__code__]
     while codes:
         code = codes.pop()
-        names += [name for name in code.co_names if ROTATION.fullmatch(name) and callable(function.__globals__.get(name))]
+        meant = {name: function.__globals__.get(name) for name in code.co_names}
+        names += [name for name, value in meant.items() if callable(value) and _is_rotation(name, value)]
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
     return names
+
+
+def _is_rotation(name: str, value: Any) -> bool:
+    return bool(ROTATION.fullmatch(name)) or any(value is known for known in REGISTERED)
 
 
 def _copied(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
