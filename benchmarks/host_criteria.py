@@ -10,6 +10,7 @@ traceless   `uninstall` restores outputs bit by bit, and leaves no trace in the 
 """
 
 import inspect
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ from typing import Any, Protocol
 
 import torch
 from host_families import WORDS
-from tiny_inputs import Inputs, build_model, make_inputs
+from tiny_inputs import Inputs, make_inputs, split_parts
+from tiny_models import build_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -30,7 +32,7 @@ TOLERANCE = 1e-5
 NEW_TOKENS = 4
 CRITERIA = ("agreement", "own", "wired", "learned", "traceless")
 # Functions with a rotary name that only count positions or run once, when frequencies are made.
-NOT_ROTATING = {"get_rope_index", "compute_default_rope_parameters", "_dynamic_frequency_update", "__init__"}
+NOT_ROTATING = re.compile(r"get_rope_index|compute_\w+_parameters|dynamic_rope_update|__init__")
 Outputs = dict[str, Tensor]
 
 
@@ -63,7 +65,7 @@ def judge_family(family: str, adapter: Adapter) -> Verdict:
     """Whether a family counts: "counts", "refused" by the adapter, "fails" a criterion, or "unbuilt" (no tiny model)."""
     try:
         model = build_model(family)
-        inputs = make_inputs(model)
+        inputs = make_inputs(model, family)
         host = _Host(model, inputs)
     except Exception as error:  # whatever goes wrong here is this script's, not the adapter's
         return Verdict("unbuilt", _sentence(error))
@@ -223,7 +225,7 @@ def _learn(host: _Host, model: PreTrainedModel, adapter: Adapter) -> float:
     if not parameters:
         raise Failed("learned", "learned=True gives the encodings no parameters")
     source = torch.Generator().manual_seed(1)
-    outputs = _tensors(model(**host.inputs))
+    outputs = _compute(model, host.inputs)
     sum(
         (value * torch.randn(value.shape, generator=source)).sum() for value in outputs.values() if value.requires_grad
     ).backward()
@@ -268,7 +270,16 @@ def _leave(host: _Host, adapter: Adapter) -> None:
 def run(model: PreTrainedModel, inputs: Inputs) -> Outputs:
     """The floating point outputs of a forward pass, by their names."""
     torch.manual_seed(0)  # some models draw noise
-    return _tensors(model(**inputs))
+    return _compute(model, inputs)
+
+
+def _compute(model: PreTrainedModel, inputs: Inputs) -> Outputs:
+    """What the model gives, and those parts of it that this does not reach."""
+    whole, parts = split_parts(inputs)
+    found = _tensors(model(**whole)) if whole else {}
+    for path, part in parts.items():
+        found |= {f"{path}: {name}": value for name, value in _tensors(model.get_submodule(path)(**part)).items()}
+    return found
 
 
 def _tensors(outputs: Any, name: str = "outputs") -> Outputs:
@@ -288,7 +299,7 @@ def generate(model: PreTrainedModel, inputs: Inputs) -> Outputs:
     """Logits and ids of tokens that are generated with a cache, each the likeliest."""
     torch.manual_seed(0)
     options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "use_cache": True}
-    found = model.generate(**inputs, **options, output_logits=True, return_dict_in_generate=True)
+    found = model.generate(**split_parts(inputs)[0], **options, output_logits=True, return_dict_in_generate=True)
     return {"sequences": found.sequences.float(), "logits": torch.stack(list(found.logits))}
 
 
@@ -337,14 +348,12 @@ def find_rotary(model: nn.Module) -> dict[CodeType, str]:
 
 
 def _enter_code(found: dict[CodeType, str], function: Any, name: str, rotary: bool) -> None:
-    function = (
-        inspect.unwrap(getattr(function, "__func__", function))
-        if callable(function) or hasattr(function, "__func__")
-        else None
-    )
+    function = getattr(function, "__func__", function)  # of a static or class method
     last = name.rsplit(".", 1)[-1]
-    if inspect.isfunction(function) and last not in NOT_ROTATING and (rotary or WORDS.search(last)):
-        found[function.__code__] = name
+    if callable(function) and not NOT_ROTATING.fullmatch(last) and (rotary or WORDS.search(last)):
+        plain = inspect.unwrap(function)
+        if inspect.isfunction(plain):
+            found[plain.__code__] = name
 
 
 @contextmanager

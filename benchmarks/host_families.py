@@ -20,10 +20,21 @@ WORDS = re.compile(r"(?:^|_|(?<=[a-z0-9]))(?:Rotary|rotary|RoPE|Rope|ROPE|rope|R
 MODELS = Path(transformers.__file__).parent / "models"
 # The class that is judged where the order of `ENDINGS` finds another or none.
 CHOSEN = {
+    "clvp": "ClvpEncoder",
     "eomt_dinov3": "EomtDinov3ForUniversalSegmentation",
+    "evolla": "EvollaForProteinText2Text",
+    "gemma3n": "Gemma3nForCausalLM",
+    "idefics": "IdeficsForVisionText2Text",
     "lightglue": "LightGlueForKeypointMatching",
+    "moshi": "MoshiForCausalLM",
     "nemotron_asr_streaming": "NemotronAsrStreamingEncoder",
-    "seamless_m4t": "SeamlessM4TModel",
+    "openai_privacy_filter": "OpenAIPrivacyFilterForTokenClassification",
+    "pe_audio": "PeAudioEncoder",
+    "pe_audio_video": "PeAudioVideoEncoder",
+    "pe_video": "PeVideoEncoder",
+    "qwen2_5_omni": "Qwen2_5OmniThinkerForConditionalGeneration",
+    "qwen3_omni_moe": "Qwen3OmniMoeThinkerForConditionalGeneration",
+    "seamless_m4t": "SeamlessM4TSpeechEncoder",
 }
 ENDINGS = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForCTC", "Model")
 
