@@ -29,6 +29,9 @@ from transformers import PreTrainedModel
 from ropewalk.encoding import Encoding
 
 TOLERANCE = 1e-5
+SENSITIVE = 2 * TOLERANCE  # the least change of outputs when a frequency changes by 1 %
+CACHES = {"past_key_values", "cache_params", "encoder_past_key_values", "decoder_past_key_values"}
+MASKED = 1e30  # models mask logits by the least number there is, beside which all others are nothing
 NEW_TOKENS = 4
 CRITERIA = ("agreement", "own", "wired", "learned", "traceless")
 # Functions with a rotary name that only count positions or run once, when frequencies are made.
@@ -63,16 +66,20 @@ class Failed(Exception):
 
 def judge_family(family: str, adapter: Adapter) -> Verdict:
     """Whether a family counts: "counts", "refused" by the adapter, "fails" a criterion, or "unbuilt" (no tiny model)."""
+    model, host = None, None
     try:
         model = build_model(family)
-        inputs = make_inputs(model, family)
-        host = _Host(model, inputs)
-    except Exception as error:  # whatever goes wrong here is this script's, not the adapter's
-        return Verdict("unbuilt", _sentence(error))
+        host = _Host(model, make_inputs(model, family))
+    except Exception as error:  # whatever goes wrong here is not the adapter's
+        unbuilt = Verdict("unbuilt", _sentence(error))
+        if model is None:
+            return unbuilt
     try:
         adapter.install(model)
     except Exception as error:
         return Verdict("refused", _sentence(error), {"error": type(error).__name__})
+    if host is None:
+        return unbuilt
     figures: dict[str, Any] = {"attention": list(host.attentions), "generation": host.generation, "saving": host.saving}
     try:
         _judge(host, adapter, figures)
@@ -100,8 +107,6 @@ class _Host:
                 if _choose_attention(model, attention):
                     self.attentions[attention] = run(model, inputs)
         self.rotary = {code: name for code, name in rotary.items() if code in called}
-        if not self.rotary:
-            raise LookupError("a forward pass of the host calls none of its rotary functions")
         self.generation, self.generated = "no", {}
         if model.can_generate():
             try:
@@ -128,6 +133,8 @@ def _choose_attention(model: PreTrainedModel, attention: str) -> bool:
 
 def _judge(host: _Host, adapter: Adapter, figures: dict[str, Any]) -> None:
     model = host.model
+    if not host.rotary:
+        raise Failed("own", "the host calls none of its rotary functions, and yet an encoding goes in")
     figures["agreement"] = _agree(host, model, "agreement")
     _refuse_host_calls(host, model)
     figures["wired"] = _change_frequencies(host, model)
@@ -164,9 +171,9 @@ def _compare(criterion: str, what: str, found: Outputs, wanted: Outputs) -> floa
 
 
 def _difference(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference as a share of the largest value; infinite values must be the same."""
-    finite = wanted.isfinite()
-    if not torch.equal(found.isfinite(), finite) or not finite.any():
+    """The largest difference as a share of the largest value; infinite and masked values must be the same."""
+    finite = wanted.abs() < MASKED
+    if not torch.equal(found.abs() < MASKED, finite) or not finite.any():
         return 0.0 if torch.equal(found, wanted) else float("inf")
     found, wanted = found[finite].double(), wanted[finite].double()
     return ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30)).item()
@@ -193,8 +200,9 @@ def _change_frequencies(host: _Host, model: PreTrainedModel) -> float:
         with changed_by(tensor, 1.01):
             after = run(model, host.inputs)
         change = max(_difference(after[key], before[key]) for key in before)
-        if change == 0:
-            raise Failed("wired", f"{name} changed by 1 % changes no output")
+        if not change >= SENSITIVE:
+            by = f"only by {change:.0e}" if change else "not at all"
+            raise Failed("wired", f"{name} changed by 1 % changes outputs {by}")
         least = min(least, change)
     return least
 
@@ -278,15 +286,15 @@ def _compute(model: PreTrainedModel, inputs: Inputs) -> Outputs:
     whole, parts = split_parts(inputs)
     found = _tensors(model(**whole)) if whole else {}
     for path, part in parts.items():
-        found |= {f"{path}: {name}": value for name, value in _tensors(model.get_submodule(path)(**part)).items()}
+        found |= _tensors(model.get_submodule(path)(**part), path)
     return found
 
 
 def _tensors(outputs: Any, name: str = "outputs") -> Outputs:
     if isinstance(outputs, Tensor):
-        return {name: outputs} if outputs.is_floating_point() else {}
+        return {name: outputs} if outputs.is_floating_point() and outputs.numel() else {}
     if isinstance(outputs, dict):
-        named = [(str(key), value) for key, value in outputs.items() if key not in ("past_key_values", "cache_params")]
+        named = [(f"{name}.{key}", value) for key, value in outputs.items() if key not in CACHES]
     elif isinstance(outputs, list | tuple):
         named = [(f"{name}[{index}]", value) for index, value in enumerate(outputs)]
     else:
@@ -298,8 +306,8 @@ def _tensors(outputs: Any, name: str = "outputs") -> Outputs:
 def generate(model: PreTrainedModel, inputs: Inputs) -> Outputs:
     """Logits and ids of tokens that are generated with a cache, each the likeliest."""
     torch.manual_seed(0)
-    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "use_cache": True}
-    found = model.generate(**split_parts(inputs)[0], **options, output_logits=True, return_dict_in_generate=True)
+    options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "use_cache": True} | split_parts(inputs)[0]
+    found = model.generate(**options, output_logits=True, return_dict_in_generate=True)
     return {"sequences": found.sequences.float(), "logits": torch.stack(list(found.logits))}
 
 

@@ -38,7 +38,8 @@ SIZES = [
     (r"(topk_group|n_shared_experts|num_shared_experts|moe_num_shared_experts|first_k_dense_replace|num_dense_layers)", 1),
     (r"(\w+_)?(sliding_window|attention_window|attention_chunk_size)", 8),
     (r"(\w+_)?max_position_embeddings|n_positions", 512),
-    (r"image_size", 16),
+    (r"image_size|crop_size", 16),
+    (r"frames_per_clip", 4),
     (r"patch_size", 4),
     (r"num_position_embeddings", 16),
     (r"mamba_(n|num)_heads", 8),
@@ -101,6 +102,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "MoonshineStreamingConfig": {"num_key_value_heads": HEADS},
     "SeamlessM4TConfig": {"position_embeddings_type": "rotary"},
     "EsmFold2Config": {"single_inputs_size": HIDDEN + 67},
+    # Multipliers by which attention is uniform, or small beside what it is added to.
+    "GraniteDoclingTextConfig": {"attention_multiplier": 0.5, "embedding_multiplier": 1.0, "residual_multiplier": 1.0},
     # No default, or one that the model refuses.
     "HunYuanDenseV1Config": {"head_dim": HEAD_DIM},
     "HunYuanMoEV1Config": {"head_dim": HEAD_DIM},
@@ -121,6 +124,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "UnlimitedOcrSamVisionConfig": {"downsample_channels": [32, HIDDEN], "output_channels": 32, "global_attn_indexes": [1]},
     "MuseGlimmerConfig": {"out_hidden_size": 4 * HIDDEN},
     "MuseSparkConfig": {"out_hidden_size": 4 * HIDDEN},
+    "AudioFlamingo3EncoderConfig": {"max_source_positions": 32},
     "MuseSparkAudioConfig": {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]},
     "MuseGlimmerAssistantConfig": {"target_layer_ids": [0, 1], "block_size": 4},
     "Qwen2_5OmniThinkerConfig": {"vision_start_token_id": 30, "vision_end_token_id": 31},
@@ -151,6 +155,16 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "NeuCodecConfig": {"quantization_dim": 2 * HIDDEN, "num_key_value_heads": HEADS},
     "Xcodec2Config": {"quantization_dim": 2 * HIDDEN, "num_key_value_heads": HEADS},
+    "Nemotron3DiarizationAudioConfig": {"num_attention_heads": HEADS, "num_key_value_heads": HEADS},
+    "UnlimitedOcrTextConfig": {"num_key_value_heads": HEADS},
+    "Molmo2TextConfig": {"rope_scaling_layers": [0]},
+    "DeepseekV4Config": {
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+        "mlp_layer_types": ["moe"] * 3,
+        "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
+        "sliding_window": 4,
+    },
     "Dots1Config": {"n_shared_experts": 1},
     "HunYuanVLTextConfig": {
         "head_dim": HEAD_DIM,

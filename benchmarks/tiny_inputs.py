@@ -162,8 +162,8 @@ def _draw_codes(model: PreTrainedModel, source: torch.Generator) -> Inputs:
     return {"input_ids": codes}
 
 
-def _square(source: torch.Generator, size: int) -> Inputs:
-    return {"pixel_values": torch.randn(BATCH, 3, size, size, generator=source)}
+def _draw_square(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    return {"pixel_values": torch.randn(BATCH, 3, 96, 96, generator=source)}
 
 
 def _draw_uncached(model: PreTrainedModel, source: torch.Generator) -> Inputs:
@@ -218,7 +218,7 @@ def _draw_memory(model: PreTrainedModel, source: torch.Generator) -> Inputs:
 def _draw_memory_and_image(model: PreTrainedModel, source: torch.Generator) -> Inputs:
     inputs = _draw_memory(model, source)
     size = model.config.vision_config.image_size
-    inputs[PARTS]["vision_encoder"] = _square(source, size)
+    inputs[PARTS]["vision_encoder"] = {"pixel_values": torch.randn(BATCH, 3, size, size, generator=source)}
     return inputs
 
 
@@ -278,13 +278,65 @@ def _draw_spectrogram(model: PreTrainedModel, source: torch.Generator) -> Inputs
     return {"input_features": torch.randn(BATCH, FRAMES, bins, generator=source)}
 
 
-def _draw_with_part(path: str, draw: Maker) -> Maker:
-    """Text for the whole model, which does not reach the part at `path`, and inputs for this by itself."""
+def _draw_with_parts(draw: Maker, **parts: Maker) -> Maker:
+    """Inputs for the whole model, and for parts that these do not reach: by their paths, with __ for the dots."""
 
     def both(model: PreTrainedModel, source: torch.Generator) -> Inputs:
-        return draw_text(model, source) | {PARTS: {path: draw(model.get_submodule(path), source)}}
+        paths = {name.replace("__", "."): make for name, make in parts.items()}
+        return draw(model, source) | {PARTS: {path: make(model.get_submodule(path), source) for path, make in paths.items()}}
 
     return both
+
+
+def _draw_states(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    return {"hidden_states": torch.randn(BATCH, TOKENS, part.config.hidden_size, generator=source)}
+
+
+def _draw_bins(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    """A spectrogram (B, bins, T)."""
+    return {"input_features": torch.randn(BATCH, part.config.num_mel_bins, FRAMES, generator=source)}
+
+
+def _draw_frames(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    """A spectrogram (B, T, bins)."""
+    return {"input_features": torch.randn(BATCH, FRAMES, part.config.num_mel_bins, generator=source)}
+
+
+def _draw_embedded(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    return {"inputs_embeds": torch.randn(BATCH, TOKENS, part.config.hidden_size, generator=source)}
+
+
+def _draw_chunks(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    """Chunks of a recording (B, bins, T) and how many samples each has."""
+    config = part.config
+    features = torch.randn(BATCH, config.feature_size, FRAMES, generator=source)
+    return {"input_features": features, "chunk_sample_lengths": torch.tensor([config.hop_length * FRAMES] * BATCH)}
+
+
+def _draw_bytes(part: PreTrainedModel, source: torch.Generator) -> Inputs:
+    return {"input_ids": _tokens(source)}
+
+
+def _draw_protein(model: PreTrainedModel, source: torch.Generator) -> Inputs:
+    protein = {"protein_input_ids": _tokens(source), "protein_attention_mask": torch.ones(BATCH, TOKENS, dtype=torch.long)}
+    return draw_text(model, source) | protein
+
+
+def _draw_song(model: PreTrainedModel, source: torch.Generator) -> Inputs:
+    """Text with a token for each four steps of the audio tower, beside the spectrogram (B, bins, T)."""
+    config = model.config
+    mask = torch.ones(BATCH, FRAMES, dtype=torch.long)
+    features = torch.randn(BATCH, config.audio_config.num_mel_bins, FRAMES, generator=source)
+    sound: Inputs = {"input_features": features, "input_features_mask": mask}
+    count = int(model.model.audio_tower._get_feat_extract_output_lengths(mask.sum(-1))[1][0])
+    tokens = torch.cat([_tokens(source)[:, :3], torch.full((BATCH, count), config.audio_token_id), _tokens(source)], dim=1)
+    tokens[:, 2], tokens[:, 3 + count] = config.audio_bos_token_id, config.audio_eos_token_id
+    return sound | {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+def _draw_codec(part: str) -> Maker:
+    """Samples for a codec, and states for the transformer before its codes, which tell of no small changes."""
+    return _draw_with_parts(draw_wave, **{part: _draw_states})
 
 
 def _draw_placed_patches(model: PreTrainedModel, source: torch.Generator) -> Inputs:
@@ -309,24 +361,47 @@ def _draw_named_image(model: PreTrainedModel, source: torch.Generator) -> Inputs
 
 # Families whose arguments do not say what they take.
 OTHERWISE: dict[str, Maker] = {
-    "blt": _draw_uncached,  # its cache asks the config for num_hidden_layers, which there is not
-    "deepseek_ocr2": _draw_with_part("model.vision_tower", lambda model, source: _square(source, 96)),
+    "blt": _draw_with_parts(
+        _draw_uncached, model__patcher=_draw_bytes
+    ),  # its cache asks the config for num_hidden_layers, which there is not
+    "deepseek_ocr2": _draw_with_parts(draw_text, model__vision_tower=_draw_square),
     "dia": _draw_channels,
-    "diffusion_gemma": draw_text,
+    "csm": _draw_with_parts(
+        draw_text,
+        depth_decoder=_draw_bytes,
+        codec_model__encoder__encoder_transformer=_draw_states,
+        codec_model__decoder__decoder_transformer=_draw_states,
+    ),
+    "diffusion_gemma": _draw_with_parts(draw_text, encoder__vision_tower=_draw_placed_patches),
+    "dots3_note": _draw_with_parts(draw_grid_image, model__audio_tower=_draw_chunks),
+    "evolla": _draw_protein,
+    "glmasr": _draw_with_parts(draw_text, model__audio_tower=_draw_bins),
     "dinov3_vit": draw_free_image,
     "efficientloftr": _draw_pair,
     "edgetam_video": _draw_resampled_memory,
-    "gemma4": _draw_with_part("model.vision_tower", _draw_placed_patches),
+    "gemma4": _draw_with_parts(draw_text, model__vision_tower=_draw_placed_patches),
     "glm_image": draw_text,
     "hunyuan_vl": _draw_rows,
     "idefics": _draw_idefics,
     "inkling2": _draw_merged_cells,
     "kimi_k25": _draw_shaped_patches("N", "C", "P", "P"),
-    "kyutai_speech_to_text": _draw_codes,
+    "kyutai_speech_to_text": _draw_with_parts(
+        _draw_codes,
+        codec_model__encoder__encoder_transformer=_draw_states,
+        codec_model__decoder__decoder_transformer=_draw_states,
+    ),
     "lightglue": _draw_pair,
-    "llama4": _draw_with_part("vision_model", draw_image),
-    "mistral_large4": _draw_with_part("model.vision_tower", _draw_sized_image),
+    "llama4": _draw_with_parts(draw_text, vision_model=draw_image),
+    "mistral_large4": _draw_with_parts(draw_text, model__vision_tower=_draw_sized_image),
+    "mimi": _draw_codec("encoder__encoder_transformer"),
+    "musicflamingo": _draw_song,
     "muse_glimmer_assistant": _draw_noise,
+    "nemotron3_5_transcribe": _draw_with_parts(
+        draw_text,
+        model__audio_tower__asr_encoder=_draw_frames,
+        model__audio_tower__diarization_model__model=_draw_spectrogram,
+        model__word_timestamp_encoder=_draw_embedded,
+    ),
     "nemotron3_diarization": _draw_spectrogram,
     "neucodec": _draw_wave_and_features,
     "paddleocr_vl": _draw_shaped_patches("N", "C", "P", "P"),
@@ -336,7 +411,7 @@ OTHERWISE: dict[str, Maker] = {
     "sam2_video": _draw_memory,
     "sam3": _draw_named_image,
     "sam3_tracker_video": _draw_memory_and_image,
-    "step3p7": _draw_with_part("model.vision_model", draw_image),
+    "step3p7": _draw_with_parts(draw_text, model__vision_model=draw_image),
     "video_llama_3": _draw_merged,
     "voxtral_realtime": _draw_speech,
     "xcodec2": _draw_wave_and_features,

@@ -15,14 +15,19 @@ def build_model(family: str, seed: int = 0, **options: Any) -> PreTrainedModel:
     torch.manual_seed(seed)
     model = chosen(make_tiny(chosen.config_class, **options))
     _draw_weights(model, seed)
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.eos_token_id = None  # so that no answer ends early
     return model.eval()
 
 
 @torch.no_grad()
 def _draw_weights(model: nn.Module, seed: int) -> None:
-    """Weights of size 1 / sqrt(inputs): with those of transformers (0.02) attention is uniform and hides its positions."""
+    """Weights of size 1 / sqrt(inputs), codebooks of size 1: with 0.02, as in transformers, attention hides its positions."""
     source = torch.Generator().manual_seed(seed)
     done: set[int] = set()
+    for name, buffer in model.named_buffers():
+        if name.endswith("embed_sum"):
+            buffer.copy_(torch.randn(buffer.shape, generator=source))
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             if id(weight) in done or not weight.is_floating_point():
@@ -41,4 +46,4 @@ def _draw_weights(model: nn.Module, seed: int) -> None:
 
 def _is_gate(name: str) -> bool:
     """Whether a parameter is one of those that models start near zero to switch a branch on slowly."""
-    return any(word in name for word in ("gate", "alpha", "scale", "lambda", "gamma"))
+    return any(word in name for word in ("gate", "alpha", "scale", "lambda", "gamma", "temp"))
