@@ -156,6 +156,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "NeuCodecConfig": {"quantization_dim": 2 * HIDDEN, "num_key_value_heads": HEADS},
     "Xcodec2Config": {"quantization_dim": 2 * HIDDEN, "num_key_value_heads": HEADS},
     "Nemotron3DiarizationAudioConfig": {"num_attention_heads": HEADS, "num_key_value_heads": HEADS},
+    "Nemotron3_5TranscribeAsrAudioConfig": {"num_key_value_heads": HEADS},
+    "Nemotron3_5TranscribeWordTimestampConfig": {"num_key_value_heads": HEADS},
     "UnlimitedOcrTextConfig": {"num_key_value_heads": HEADS},
     "Molmo2TextConfig": {"rope_scaling_layers": [0]},
     "DeepseekV4Config": {

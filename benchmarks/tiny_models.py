@@ -22,7 +22,7 @@ def build_model(family: str, seed: int = 0, **options: Any) -> PreTrainedModel:
 
 @torch.no_grad()
 def _draw_weights(model: nn.Module, seed: int) -> None:
-    """Weights of size 1 / sqrt(inputs), codebooks of size 1: with 0.02, as in transformers, attention hides its positions."""
+    """Weights of size 1 / sqrt(inputs), codebooks of size 1: with 0.02, as in transformers, attention hides positions."""
     source = torch.Generator().manual_seed(seed)
     done: set[int] = set()
     for name, buffer in model.named_buffers():
