@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.code import Code, Rotation, Sealed, unseal
+from ropewalk.adapters.transformers.token_rows import Rows, TableLike, select_tokens
+from ropewalk.code import Code, Rotary, Rotation, Sealed, unseal
 from ropewalk.ops.rotate.reference import made, whole_halves
 
 FEW = 1 << 16
@@ -31,7 +32,7 @@ class Usage(NamedTuple):
     interleaved: bool | None = None
 
 
-class Few:
+class Few(TableLike):
     """Turns q and k of few tokens, (B H N D), in few calls: (cos, cos) and (-sin, sin) times gain, each (B 1 N D).
 
     It is no dataclass: see `ropewalk.code.sealed`.
@@ -74,12 +75,13 @@ def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
 
     def rotate(*args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
-        codes = [each for each in given if isinstance(each, Code | Sealed | Few)]
+        codes = [each for each in given if isinstance(each, Code | Sealed | Few | Rows)]
         if not codes:
             return host(*args, **options)
+        code = codes[0].code() if isinstance(codes[0], Rows) else codes[0]
         tensors = [each for each in given[: usage.tensors] if isinstance(each, Tensor)]
         whole = len(args) < usage.tensors and len(tensors) != usage.tensors
-        turned = _rotate_each(usage, codes[0], tensors)
+        turned = _rotate_each(usage, code, tensors, int(options.get("num_k_exclude_rope", 0)))
         if usage.tensors == 1 or whole:
             return turned[0]
         return tuple(turned) if len(turned) == 2 else (turned[0], None)
@@ -87,8 +89,10 @@ def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
     return rotate
 
 
-def _rotate_each(usage: Usage, code: Code | Sealed | Few, xs: list[Tensor]) -> list[Tensor]:
-    """q and k, or one of them, as the host has them."""
+def _rotate_each(usage: Usage, code: Code | Sealed | Few, xs: list[Tensor], unrotated: int) -> list[Tensor]:
+    """q and k, or one of them, as the host has them. The last keys may be unrotated."""
+    if len(xs) == 2 and xs[0].shape[usage.axis] != xs[1].shape[usage.axis]:
+        return _rotate_unequal(usage, code, *xs, unrotated)
     if isinstance(code, Few) and usage == Usage(usage.name, 2) and len(xs) == 2:
         return list(code.qk(*xs))
     heads_first = [_heads_first(x, usage.axis)[..., usage.offset :] for x in xs]
@@ -111,6 +115,30 @@ def _rotate(code: Code | Sealed | Few, usage: Usage, xs: list[Tensor]) -> list[T
     (x,) = xs
     keys = found.k_heads is not None and found.k_heads != found.q_heads and x.shape[1] == found.k_heads
     return [found.k(x) if keys else found.q(x)]
+
+
+def _rotate_unequal(usage: Usage, code: Code | Sealed | Few, q: Tensor, k: Tensor, unrotated: int) -> list[Tensor]:
+    """Queries of fewer or more tokens than keys.
+
+    Either keys are several groups of tokens that stand where the queries stand, some more behind them (memory of videos); or
+    queries are the last of the tokens that are keys.
+    """
+    assert usage.axis == -2
+    if isinstance(code, Few):
+        raise TypeError("few tokens are rotated so only where queries and keys are as many")
+    rest = k.narrow(-2, k.shape[-2] - unrotated, unrotated)
+    k = k.narrow(-2, 0, k.shape[-2] - unrotated)
+    if k.shape[-2] and k.shape[-2] % q.shape[-2] == 0:
+        groups = k.unflatten(-2, (-1, q.shape[-2]))  # (B h g N D)
+        (turned,) = _rotate(code, usage, [groups.flatten(1, 2)])
+        turned = turned.unflatten(1, groups.shape[1:3]).flatten(2, 3)
+        (q,) = _rotate(code, usage, [q])
+    else:
+        whole = unseal(code)
+        assert isinstance(whole, Rotary)
+        (turned,) = _rotate(whole, usage, [k])
+        (q,) = _rotate(select_tokens(whole, slice(-q.shape[-2], None)), usage, [q])
+    return [q, torch.cat([turned, rest], dim=-2)]
 
 
 def _heads_first(x: Tensor, axis: int) -> Tensor:

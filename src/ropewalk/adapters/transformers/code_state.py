@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ropewalk.adapters.transformers.cache_positions import remember
+from ropewalk.adapters.transformers.token_rows import Rows, SealedTable, TableLike
 from ropewalk.code import Chain, Code, Sealed
 from ropewalk.encoding import Encoding
 
@@ -15,7 +16,7 @@ FUSED, EAGER = "ropewalk", "ropewalk_eager"  # the names of our attention functi
 KEYWORD = "ropewalk"  # under which attention functions get what they score with
 
 
-class Carried:
+class Carried(TableLike):
     """The code for all tokens of a pass, that of each layer, and what scores them against keys of a cache.
 
     It is no dataclass: see `ropewalk.code.sealed`.
@@ -87,7 +88,8 @@ class Choose:
         if carried is None:
             return None
         code = carried.code(self.layer)
-        given, chosen = put_in_place(args, Sealed(code)), put_in_place(options, Sealed(code))
+        sealed = SealedTable(code, flat=carried.flat)
+        given, chosen = put_in_place(args, sealed), put_in_place(options, sealed)
         function = carried.function = carried.function or attention_function(module)
         if function in (FUSED, EAGER):
             chosen[KEYWORD] = Scored(carried, self.layer, code, self._seen(carried, options))
@@ -126,6 +128,8 @@ def find_carried(given: Any) -> Carried | None:
     """What is carried among the inputs of a module."""
     if isinstance(given, Carried):
         return given
+    if isinstance(given, Rows):
+        return find_carried(given.carried)
     values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
     return next((found for value in values if (found := find_carried(value)) is not None), None)
 
@@ -134,6 +138,8 @@ def put_in_place(given: Any, code: Sealed) -> Any:
     """The inputs of a module with a layer's code wherever those of all layers were."""
     if isinstance(given, Carried):
         return code
+    if isinstance(given, Rows):
+        return Rows(put_in_place(given.carried, code), given.steps)
     if type(given) is tuple:
         return tuple(put_in_place(value, code) for value in given)
     return {name: put_in_place(value, code) for name, value in given.items()} if type(given) is dict else given

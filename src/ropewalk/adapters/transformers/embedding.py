@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ropewalk import positions as places
 from ropewalk.adapters.transformers.apply_rotary import lighter
 from ropewalk.adapters.transformers.code_state import Carried, each_layer
-from ropewalk.code import Chain, Code, Sealed
+from ropewalk.adapters.transformers.token_rows import SealedTable
+from ropewalk.code import Chain, Code
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
 
@@ -67,15 +68,16 @@ class Positions(nn.Module):
         """The codes that a forward pass carries, or that of one layer, in the place of cosines and sines."""
         code = make()
         if self.light:
-            return self.spread(Sealed(code))
+            return self.spread(SealedTable(code))
         if layer is not None:
-            return self.spread(Sealed(each_layer(code, self.count)[layer]))
+            return self.spread(SealedTable(each_layer(code, self.count)[layer]))
         learned = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoding.parameters())
         biases = biased(encoding, code)
         return self.spread(Carried(code, each_layer(code, self.count), positions, biases, make if learned else None))
 
     def spread(self, carried: Any) -> Any:
         """What a host takes apart into cosines and sines, or uses as one table."""
+        carried.flat = self.use.ids == "flat"
         return carried if self.use.single else (carried, carried)
 
 
@@ -94,7 +96,7 @@ class IdPositions(Positions):
             encoding = encoding.at(int(points.max()) + 1)
         if self.light and self.few:
             found = lighter(encoding(points), x)
-            return self.spread(Sealed(found) if isinstance(found, Code) else found)
+            return self.spread(SealedTable(found) if isinstance(found, Code) else found)
         return self.carried(partial(encoding, points), points, encoding, layer)
 
     def _points(self, ids: Tensor, encoding: Encoding) -> Tensor:
