@@ -92,7 +92,7 @@ def make_rotation(usage: Usage, host: Callable[..., Any]) -> Callable[..., Any]:
 def _rotate_each(usage: Usage, code: Code | Sealed | Few, xs: list[Tensor], unrotated: int) -> list[Tensor]:
     """q and k, or one of them, as the host has them. The last keys may be unrotated."""
     if len(xs) == 2 and xs[0].shape[usage.axis] != xs[1].shape[usage.axis]:
-        return _rotate_unequal(usage, code, *xs, unrotated)
+        return _rotate_unequal(usage, code, xs[0], xs[1], unrotated)
     if isinstance(code, Few) and usage == Usage(usage.name, 2) and len(xs) == 2:
         return list(code.qk(*xs))
     heads_first = [_heads_first(x, usage.axis)[..., usage.offset :] for x in xs]

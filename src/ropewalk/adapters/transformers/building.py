@@ -88,9 +88,14 @@ def _inherited(host: Host, found: Found, name: str, config: Any, options: dict[s
 def native(host: Host, found: Found, config: Any, options: dict[str, Any]) -> Encoding:
     """The encoding that a host has, with options besides."""
     if found.kind == "pixels":
-        plain = found.shape | {"base": float(config.rope_theta)}
-        agree_on_images(found, create("dinov3", **plain))
-        return create("dinov3", **(plain | options))
+        said = getattr(config, "rope_parameters", None) or {}
+        plain = found.shape | {"base": float(getattr(config, "rope_theta", None) or said["rope_theta"])}
+        made = create("dinov3", **plain)
+        agree_on_images(found, made)
+        if not options.keys() & {"learned", "shared"}:
+            return create("dinov3", **(plain | options))
+        waves = {"table": made.waves()[0].tolist(), "coordinates": made.coordinates, "interleaved": made.interleaved}
+        return create("waves", **(found.shape | waves | options))
     return native_encoding(host, found, config, options)
 
 

@@ -56,7 +56,7 @@ class Host:
     @property
     def config(self) -> Any:
         """The config of the host."""
-        return self.base.config
+        return self.base.config if hasattr(self.base, "config") else self.attentions[0].config
 
     @property
     def rotary(self) -> nn.Module:

@@ -9,7 +9,7 @@ from torch import nn
 from ropewalk.adapters.transformers import rebinding
 from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
-from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded
+from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
@@ -50,7 +50,7 @@ def install(
 def _install_in(model: nn.Module, host: Host, encoding: Asked, options: dict[str, Any]) -> None:
     before = plain_config(host)
     about = inspect_host(host)
-    made = build(host, about, encoding, before, options)
+    made = build(host, about, encoding, unmarked(before), options)
     folded = _refuse_others(host, made) or says_folded(encoding)
     for part in _each(made):
         started(part)
@@ -209,8 +209,9 @@ def swap(model: nn.Module, old: Any, new: Any) -> None:
     """Another config wherever a model has this one, also as a part of another config."""
     if old is new:
         return
+    kept = {id(module.host) for module in model.modules() if isinstance(module, Positions | Follower)}
     for module in model.modules():
-        if not isinstance(module, Positions) and vars(module).get("config") is old:
+        if id(module) not in kept and vars(module).get("config") is old:
             module.config = new
     wholes = {id(config): config for module in model.modules() if (config := vars(module).get("config")) is not None}
     for whole in wholes.values():

@@ -59,9 +59,9 @@ def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
     trials: list[tuple[str, int, tuple[int, ...]]] = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
     trials += [
         ("tokens", 1, (1, TOKENS)),
-        ("flat", 2, (TOKENS, 2)),
-        ("flat", 3, (TOKENS, 3)),
         ("axes last", 2, (1, TOKENS, 2)),
+        ("flat", 3, (TOKENS, 3)),
+        ("flat", 2, (TOKENS, 2)),
     ]
     device = device_of(rotary)
     for kind, axes, shape in trials:
@@ -70,9 +70,20 @@ def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
         except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
             continue
         table = out[0] if isinstance(out, tuple) else out
-        if isinstance(table, Tensor) and table.ndim > 1 and table.shape[-2] == TOKENS and table.shape[:-2].numel() == 1:
+        fits = isinstance(table, Tensor) and table.ndim > 1 and table.shape[-2] == TOKENS and table.shape[:-2].numel() == 1
+        if fits and (axes == 1 or _uses_last_axis(rotary, table, shape, kind, layer_type)):
             return kind, axes
     raise HostRefusedError(f"{type(rotary).__name__} takes positions in a way that is not known here")
+
+
+def _uses_last_axis(rotary: nn.Module, table: Tensor, shape: tuple[int, ...], kind: str, layer_type: str | None) -> bool:
+    """Whether the last axis of positions changes the tables; where there are no values, it may."""
+    ids = torch.ones(shape, dtype=torch.long, device=table.device)
+    if table.is_meta:
+        return True
+    (ids[-1] if kind == "axes first" else ids[..., -1]).fill_(2)
+    out = call_rotary(rotary, ids, layer_type)
+    return not torch.equal(out[0] if isinstance(out, tuple) else out, table)
 
 
 def make_ids(kind: str, points: Tensor) -> Tensor:
@@ -224,9 +235,9 @@ def _hidden(attention: nn.Module, device: torch.device) -> list[Tensor]:
         raise HostRefusedError(f"{type(attention).__name__} has no linear layer that tells how wide tokens are")
     weight = getattr(linear, "weight", None)
     dtype = weight.dtype if isinstance(weight, Tensor) and weight.is_floating_point() else torch.float32
-    shapes = [(1, TOKENS, width), (TOKENS, width)]
+    shapes = [(1, TOKENS, width), (TOKENS, width), (1, 1, TOKENS, width)]
     if "cu_seqlens" in inspect.signature(host_class(attention).forward).parameters:
-        shapes.reverse()
+        shapes[0], shapes[1] = shapes[1], shapes[0]
     return [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
 
 
@@ -236,7 +247,10 @@ def _arguments(attention: nn.Module, hidden: Tensor, outputs: Any, ids: Tensor) 
     for name, parameter in inspect.signature(host_class(attention).forward).parameters.items():
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if name in ("hidden_states", "query", "key", "value", "context_hidden_states"):
+        required = parameter.default is parameter.empty
+        if name in ("hidden_states", "query", "key", "value", "context_hidden_states") or (
+            name == "encoder_hidden_states" and required
+        ):
             given[name] = hidden
         elif "position_embeddings" in name or name in ("freqs_ci", "rotary_pos_emb"):
             given[name] = outputs
@@ -250,7 +264,7 @@ def _arguments(attention: nn.Module, hidden: Tensor, outputs: Any, ids: Tensor) 
             given[name] = 0
         elif name == "shared_kv_states":
             given[name] = {}
-        elif parameter.default is parameter.empty or name == "attention_mask":
+        elif required or name == "attention_mask":
             given[name] = None
     return given
 

@@ -47,9 +47,9 @@ class Rows(TableLike):
     """Rows of what stands for a table, after some steps."""
 
     def __init__(self, carried: Any, steps: tuple[Callable[[Tensor], Tensor], ...]) -> None:
-        inner = carried if isinstance(carried, Rows) else None
-        self.carried = carried if inner is None else inner.carried
-        self.steps = steps if inner is None else (*inner.steps, *steps)
+        before = carried.steps if isinstance(carried, Rows) else ()
+        self.carried: Any = carried.carried if isinstance(carried, Rows) else carried
+        self.steps: tuple[Callable[[Tensor], Tensor], ...] = (*before, *steps)
         self.flat = self.carried.flat
 
     def to(self, *args: Any, **options: Any) -> "Rows":
@@ -81,7 +81,7 @@ class SealedTable(TableLike, Sealed):
 
 def select_tokens(code: Rotary, index: Tensor | slice) -> Rotary:
     """The code of some of its tokens."""
-    changes = {}
+    changes: dict[str, Any] = {}
     for name, table in code.tables.items():
         axis = table.ndim - 1 - (1 if name.endswith("gain") else code.trailing)
         changes[name] = table[(slice(None),) * axis + (index,)]
