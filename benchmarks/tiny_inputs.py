@@ -335,7 +335,7 @@ def _draw_song(model: PreTrainedModel, source: torch.Generator) -> Inputs:
 
 
 def _draw_codec(part: str) -> Maker:
-    """Samples for a codec, and states for the transformer before its codes, which tell of no small changes."""
+    """Samples for a codec, and states for the transformer before its codes, which small changes do not reach."""
     return _draw_with_parts(draw_wave, **{part: _draw_states})
 
 
