@@ -75,8 +75,8 @@ class Encoding(nn.Module, ABC):
     settings of each paper by name, the default one first; `coordinates` is the one that every variant has.
 
     Parameters and buffers stay at least float32: casts to bfloat16 or half leave them alone. Buffers are functions of the
-    options, are not saved, and come back exact after `.double()`, `to_empty()` + `reset_parameters()` or
-    `init_non_persistent_buffers()`.
+    options, are not saved, and come back exact after `.double()` and when an encoding leaves the meta device. Parameters
+    that left it are NaN until they are drawn or loaded, and the first call refuses them (compiled code gives NaN).
     """
 
     name: ClassVar[str]
@@ -99,6 +99,9 @@ class Encoding(nn.Module, ABC):
         **unknown: Any,
     ) -> None:
         super().__init__()
+        self._awaits_values = (
+            False  # whether parameters have left the meta device and nobody has looked whether they were set
+        )
         if unknown:
             raise TypeError(describe_unknown("option", unknown, parameters_of(type(self)), of=self.name))
         self.head_dim = integer("head_dim", head_dim, least=1, most=LARGEST_SIZE)
@@ -149,6 +152,8 @@ class Encoding(nn.Module, ABC):
 
         Floating positions are (N, axes) or (B, N, axes), integers (N,) or (B, N) and of one axis.
         """
+        if self._awaits_values and not torch.compiler.is_compiling():
+            self._check_values()
         dtype, device = self._arithmetic()
         q = self._coordinates("positions", positions, dtype, device)
         k = None if key_positions is None else self._coordinates("key_positions", key_positions, dtype, q.device)
@@ -228,6 +233,7 @@ class Encoding(nn.Module, ABC):
         """Draw parameters anew and rebuild buffers, as at construction: the end of initialisation on the meta device."""
         for name, value in self.start().items():
             _fill_tensor(getattr(self, name), value)
+        self._awaits_values = False
 
     @torch.no_grad()
     def init_non_persistent_buffers(self) -> None:
@@ -238,10 +244,49 @@ class Encoding(nn.Module, ABC):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = [buffer.dtype for buffer in self.buffers()]
+        empty = {name for name, tensor in self._own_tensors() if tensor.device.type == "meta"}
         super()._apply(lambda tensor: _at_least_float32(tensor, fn(tensor)), recurse)
-        if [buffer.dtype for buffer in self.buffers()] != before:
+        filled = {name for name, tensor in self._own_tensors() if name in empty and tensor.device.type != "meta"}
+        if [buffer.dtype for buffer in self.buffers()] != before or not filled.isdisjoint(self._buffers):
             self.init_non_persistent_buffers()
+        for name in filled.intersection(self._parameters):
+            with torch.no_grad():
+                self.get_parameter(name).fill_(float("nan"))
+            self._awaits_values = True
+        self._awaits_values |= any(child._awaits_values for child in self.modules() if isinstance(child, Encoding))
         return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        """Where a state dict is assigned, parameters leave the meta device, and buffers, which are not saved, go with them.
+
+        Of an encoding without parameters nothing says where to: its buffers go to the default device.
+        """
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        if self._parameters and all(prefix + name in state_dict for name in self._parameters):
+            self._awaits_values = False
+        empty = [name for name, buffer in self._buffers.items() if buffer is not None and buffer.device.type == "meta"]
+        if not empty or not local_metadata.get("assign_to_params_buffers"):
+            return
+        given = (value for value in (*self._parameters.values(), *state_dict.values()) if isinstance(value, Tensor))
+        device = next((value.device for value in given if value.device.type != "meta"), torch.get_default_device())
+        if device.type != "meta":
+            for name in empty:
+                self._buffers[name] = torch.empty_like(self.get_buffer(name), device=device)
+            self.init_non_persistent_buffers()
+
+    def _own_tensors(self) -> list[tuple[str, Tensor]]:
+        return [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
+
+    def _check_values(self) -> None:
+        """Refuse parameters that have left the meta device and were neither drawn nor loaded."""
+        unset = [name for name, parameter in self.named_parameters() if _is_unset(parameter)]
+        if unset:
+            made = "it was made on the meta device, and to_empty() gives memory but no values"
+            mend = "call reset_parameters(), or load_state_dict() with these"
+            raise RuntimeError(f"{', '.join(unset)} of {self.name} must be drawn or loaded before use: {made}; {mend}")
+        self._awaits_values = False
 
     def config(self) -> dict[str, Any]:
         """All options as plain JSON values: `rw.create(**encoding.config())` builds its like."""
@@ -360,6 +405,17 @@ def _fill_tensor(tensor: Tensor, value: Tensor) -> None:
         whole = value.to(device=tensor.device, dtype=tensor.dtype)
         value = distributed.distribute_tensor(whole, tensor.device_mesh, tensor.placements)
     tensor.copy_(value)
+
+
+def _is_unset(parameter: Tensor) -> bool:
+    """Whether a parameter is NaN, as where nobody has written to it; False where that cannot be seen."""
+    distributed: Any = sys.modules.get("torch.distributed.tensor")
+    if distributed is not None and isinstance(parameter, distributed.DTensor):
+        parameter = parameter.to_local()
+    plain = type(parameter).__torch_dispatch__ is Tensor.__torch_dispatch__
+    if not plain or parameter.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(parameter):
+        return False
+    return bool(parameter.isnan().any())
 
 
 def _at_least_float32(before: Tensor, after: Tensor) -> Tensor:

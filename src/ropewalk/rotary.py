@@ -349,6 +349,7 @@ class GridWaves(Waves):
         other = other.to(self._tensors()[0]).train(self.training)
         for name, parameter in self.named_parameters():
             other.register_parameter(name, parameter)
+        other._awaits_values = self._awaits_values
         return other
 
     def rotation(self, q: Tensor, k: Tensor | None) -> Rotation:

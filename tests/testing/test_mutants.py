@@ -562,6 +562,30 @@ class ResetsWhatWasLoaded(rw.Mixed):
         self.reset_parameters()
 
 
+@rejected_by(testing.check_emptied, **SMALL)
+class LeavesGarbage(rw.Axial):
+    """A table that nobody rebuilds when it leaves the meta device."""
+
+    def _apply(self, fn, recurse=True):
+        return nn.Module._apply(self, lambda tensor: fn(tensor).fill_(0.125) if tensor.is_meta else fn(tensor), recurse)
+
+
+@rejected_by(testing.check_emptied, **SMALL)
+class TakesGarbage(rw.Mixed):
+    """Parameters are used as `to_empty()` leaves them."""
+
+    def _check_values(self):
+        pass
+
+
+@rejected_by(testing.check_emptied, **SMALL)
+class RefusesWhatWasWritten(rw.Mixed):
+    """Only `reset_parameters()` counts."""
+
+    def _check_values(self):
+        raise RuntimeError("call reset_parameters() first")
+
+
 @rejected_by(testing.check_casts, testing.check_distinct, **SMALL)
 class FollowsCasts(rw.Mixed):
     """Frequencies and positions that go to bfloat16 with the model; angles are widened afterwards."""

@@ -100,6 +100,7 @@ class RoPE(Waves):
         other = type(self)(**(options | {"length": length})).to(self.frequency).train(self.training)
         for name, parameter in self.named_parameters():
             other.register_parameter(name, parameter)
+        other._awaits_values = self._awaits_values
         return other
 
     def initial(self) -> dict[str, Tensor]:

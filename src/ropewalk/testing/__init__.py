@@ -35,7 +35,15 @@ from ropewalk.testing.laws import (
 )
 from ropewalk.testing.narrowed import check_narrowed
 from ropewalk.testing.numerics import check_distinct, check_gradcheck, check_gradients, check_precision
-from ropewalk.testing.state import check_autocast, check_casts, check_config, check_copy, check_meta, check_state_dict
+from ropewalk.testing.state import (
+    check_autocast,
+    check_casts,
+    check_config,
+    check_copy,
+    check_emptied,
+    check_meta,
+    check_state_dict,
+)
 from ropewalk.testing.tracing import check_compile, check_export, check_transforms
 
 Check = Callable[[Encoding], None]
@@ -57,6 +65,7 @@ ALWAYS: tuple[Check, ...] = (
     check_copy,
     check_config,
     check_meta,
+    check_emptied,
     check_casts,
     check_autocast,
     check_narrowed,

@@ -4,9 +4,10 @@ import copy
 import json
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ropewalk.encoding import Encoding, config_name
+from ropewalk.testing.behaviour import refused
 from ropewalk.testing.case import Logits, close, leaves, like, points, ready, seeded, single
 
 
@@ -62,6 +63,44 @@ def check_meta(encoding: Encoding) -> None:
     loaded.load_state_dict(source.state_dict())
     loaded.init_non_persistent_buffers()
     close(_narrow(loaded, p), _narrow(source, p), "an instance loaded after meta, and its source", atol=0.0)
+
+
+def check_emptied(encoding: Encoding) -> None:
+    """Inside another module it leaves the meta device by `to_empty()`: buffers are exact, and parameters are refused until they
+    were drawn, loaded, assigned or written to."""
+    p, source = points(encoding, 6).float(), ready(encoding, torch.float32)
+    expected = _narrow(source, p)
+
+    def emptied() -> nn.Module:
+        with torch.device("meta"):
+            made = nn.ModuleDict({"inner": nn.Sequential(like(encoding))})
+        return made.to_empty(device="cpu")
+
+    def inside(model: nn.Module) -> Encoding:
+        (found,) = (
+            child for child in model.modules() if isinstance(child, Encoding) and child.config() == encoding.config()
+        )
+        return found
+
+    saved = {f"inner.0.{name}": value for name, value in source.state_dict().items()}
+    if saved:
+        refused(lambda: inside(emptied())(p), RuntimeError, "parameters that nobody drew or loaded")
+    for way in ("loaded", "written to", "assigned"):
+        if way == "assigned":
+            with torch.device("meta"):
+                model: nn.Module = nn.ModuleDict({"inner": nn.Sequential(like(encoding))})
+        else:
+            model = emptied()
+        if way == "written to":
+            for name, parameter in model.named_parameters():
+                parameter.data.copy_(saved[name])
+        else:
+            model.load_state_dict({name: value.clone() for name, value in saved.items()}, assign=way == "assigned")
+        try:
+            answer = _narrow(inside(model), p)
+        except RuntimeError as error:
+            raise AssertionError(f"an instance whose parameters were {way} after meta is refused: {error}") from error
+        close(answer, expected, f"an instance whose parameters were {way} after meta, and its source", atol=0.0)
 
 
 def _narrow(encoding: Encoding, p: Tensor) -> Tensor:
