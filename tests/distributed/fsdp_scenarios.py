@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import ropewalk as rw
@@ -183,10 +184,29 @@ def reset_whole_model():
     assert vit(draw_images(8, 12)).isfinite().all()
 
 
+def leave_meta_unset(name):
+    """Sharded on the meta device and emptied: what nobody drew or loaded is refused; loaded, it is what was saved."""
+    torch.manual_seed(0)
+    plain = make_vit(name)
+    images, state = draw_images(8, 12), {key: value.clone() for key, value in plain.state_dict().items()}
+
+    def empty():
+        with torch.device("meta"):
+            model = make_vit(name)
+        return shard(model, POLICIES["float32"]).to_empty(device="cpu")
+
+    if list(plain.encoding.parameters()):
+        words = find_refusal(lambda: empty()(images))
+        assert "reset_parameters()" in words, words
+    vit = empty()  # another one: after a forward pass that fails, FSDP2 leaves parameters unsharded
+    set_model_state_dict(vit, state, options=StateDictOptions(full_state_dict=True))
+    torch.testing.assert_close(vit(images), plain(images))
+
+
 def find_refusal(call):
     try:
         call()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         return str(error)
     raise AssertionError("nothing was refused")
 
@@ -253,6 +273,8 @@ def list_scenarios():
     for name, kind in [*REGISTRY.items(), ("chain", Chained)]:
         for i, example in enumerate(kind.examples()):
             found[f"reset, {name}, {i}"] = partial(reset_sharded, partial(rw.factory.from_config, example.config()))
+    for name in ("mixed", "axial", "learned-ape", "comrope-ap"):
+        found[f"unset, {name}"] = partial(leave_meta_unset, name)
     refusals = (refuse_cast_positions, refuse_cast_encodings, refuse_cast_codes)
     return found | {each.__name__: each for each in (reset_whole_model, *refusals)}
 

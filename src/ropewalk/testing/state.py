@@ -66,8 +66,8 @@ def check_meta(encoding: Encoding) -> None:
 
 
 def check_emptied(encoding: Encoding) -> None:
-    """Inside another module it leaves the meta device by `to_empty()`: buffers are exact, and parameters are refused until they
-    were drawn, loaded, assigned or written to."""
+    """Inside another module it leaves the meta device by `to_empty()`: buffers are exact, and parameters are refused until
+    they were drawn, loaded, assigned or written to."""
     p, source = points(encoding, 6).float(), ready(encoding, torch.float32)
     expected = _narrow(source, p)
 
