@@ -1,0 +1,228 @@
+"""Which transformers of timm take an encoding: each is made small, given encodings, and judged.
+
+python benchmarks/timm_hosts.py --path results/timm-hosts.json
+
+A host is a name of `timm.list_models()` (pretrained weights aside) with a module that owns a projection of queries or keys, by
+the names in PROJECTIONS. Each is made with the widths that it has, with two of each run of equal blocks, and with weights that
+make attention uneven. A host works if
+
+- `install(model, "none")` gives its own outputs to 1e-5,
+- `install(model, "axial")` changes them, and they and all gradients are finite, nonzero in each projection of q and k,
+- `install(model, "mixed")` has gradients for all parameters of the encodings,
+- at another image size, where the host itself has one, the same holds of "none" and "axial",
+- `uninstall` gives back its outputs to the last bit, and the names in its state dict.
+
+It is refused if `install` says why, and fails otherwise. Rows of a file that is there stay unless they are judged again.
+"""
+
+import datetime
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import tyro
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ropewalk.adapters.timm import install, uninstall
+
+PROJECTIONS = {"q", "k", "qk", "kv", "qkv", "qkvs", "query", "key", "to_q", "to_kv", "to_qkv", "wq", "wk", "in_proj", "q_proj"}
+RULE = f"names of timm.list_models() with a module that has a child or parameter named one of {', '.join(sorted(PROJECTIONS))}"
+LARGE, HUGE, TOLERANCE = 200_000, 900_000_000, 1e-5
+SIZES = (256, 224, 192)
+INITS = {f"{name}_" for name in ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "trunc_normal", "constant")}
+FILLERS = {"normal_", "uniform_", "zero_", "zeros_", "fill_", "mul_", "add_", "clamp_", "erfinv_", "div_"} | INITS
+
+
+class Unfilled(TorchFunctionMode):
+    """Large weights are not drawn, so that their memory is never touched: most are dropped with their blocks."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        filled = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+        fills = getattr(func, "__name__", "") in FILLERS and filled is not None
+        if fills and filled.is_floating_point() and filled.numel() > LARGE:
+            return filled
+        return func(*args, **kwargs)
+
+
+def list_hosts() -> list[str]:
+    """The denominator: see RULE."""
+    found = []
+    for name in timm.list_models():
+        with torch.device("meta"):
+            model = timm.create_model(name)
+        if any(PROJECTIONS & {*module._modules, *module._parameters} for module in model.modules()):
+            found.append(name)
+    return found
+
+
+def build_small(name: str) -> tuple[nn.Module, int]:
+    """The model with two of each run of equal blocks and drawn weights, and the side of its images."""
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    side, narrow = model.pretrained_cfg["input_size"][-1], {}
+    blocks: Any = getattr(model, "blocks", None)
+    if sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
+        narrow = {"num_heads": 4, "embed_dim": 4 * model.embed_dim // blocks[0].attn.num_heads}  # type: ignore[operator]
+    with Unfilled():
+        for smaller in (*(SIZES if side > SIZES[0] else ()), None):
+            try:
+                model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
+                side = smaller or side
+                break
+            except (TypeError, ValueError, AssertionError, RuntimeError):
+                if smaller is None:
+                    raise
+    for module in model.modules():
+        if isinstance(module, nn.Sequential | nn.ModuleList):
+            drop_repeats(module)
+    return draw_weights(model).eval(), side
+
+
+def drop_repeats(blocks: Any) -> None:
+    """Keep two of each run of blocks of one class and one shape."""
+    kinds = [(type(each), [tuple(weight.shape) for weight in each.parameters()]) for each in blocks]
+    kept = [each for i, each in enumerate(blocks) if i < 2 or not kinds[i][1] or kinds[i - 2 : i] != [kinds[i]] * 2]
+    names = list(blocks._modules)
+    if len(kept) < len(names) and names == [str(i) for i in range(len(names))]:
+        blocks._modules = {str(i): each for i, each in enumerate(kept)}
+
+
+@torch.no_grad()
+def draw_weights(model: nn.Module) -> nn.Module:
+    """Weights so large that attention is far from even: otherwise a lost rotation would hardly show."""
+    generator = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        spread = 1.2 * weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.3
+        start = 1.0 if weight.ndim == 1 and "bias" not in name else 0.0
+        weight.copy_(start + spread * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def run(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """All floating outputs."""
+    outputs = [each for each in pytree.tree_leaves(model(images)) if isinstance(each, Tensor)]
+    return [each for each in outputs if each.is_floating_point()]
+
+
+def distance(some: list[Tensor], others: list[Tensor]) -> float:
+    """The largest difference, over the largest value where that is above one."""
+    pairs = list(zip(some, others, strict=True))
+    return max(float((a - b).abs().max() / max(1.0, float(b.abs().max()))) for a, b in pairs)
+
+
+def judge_model(model: nn.Module, side: int) -> str:
+    """What is wrong with an encoding in this model, or nothing."""
+    images = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
+    wider = torch.randn(1, 3, side, side + 64, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        before, names = run(model, images), list(model.state_dict())
+        try:
+            other = run(model, wider)
+        except Exception:  # whatever a host says to a size that it does not take
+            other = None
+    for wrong in (check_none, check_axial, check_mixed):
+        if found := wrong(model, images, before):
+            return found
+    if other is not None:
+        if found := check_none(model, wider, other) or check_axial(model, wider, other):
+            return f"{found}, at another image size"
+    uninstall(model)
+    with torch.no_grad():
+        same = all(torch.equal(a, b) for a, b in zip(run(model, images), before, strict=True))
+    if not same or list(model.state_dict()) != names:
+        return "uninstall does not give the model back"
+    return ""
+
+
+def check_none(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
+    """No encoding is the model itself; of one that has a rotation, that without it."""
+    turning = getattr(model, "rope", None) is not None
+    install(model, "none")
+    with torch.no_grad():
+        off = distance(run(model, images), before)
+    return "" if turning or off <= TOLERANCE else f"the encoding 'none' changes outputs by {off:.1e}"
+
+
+def check_axial(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
+    """A fixed rotation changes outputs, and gradients reach q and k."""
+    install(model, "axial")
+    model.zero_grad()
+    after = run(model, images)
+    if not all(each.isfinite().all() for each in after):
+        return "outputs are not finite"
+    if distance([each.detach() for each in after], before) <= TOLERANCE:
+        return "the encoding 'axial' changes nothing"
+    sum(each.sum() for each in after).backward()
+    for name, weight in model.named_parameters():
+        if weight.grad is not None and not weight.grad.isfinite().all():
+            return f"the gradient of {name} is not finite"
+    for name, module in model.named_modules():
+        if getattr(module, "encoding", None) is None or not PROJECTIONS & {*module._modules, *module._parameters}:
+            continue
+        for part in sorted(PROJECTIONS & {*module._modules, *module._parameters}):
+            weights = [w for n, w in module.named_parameters() if n.split(".")[0] == part and w.ndim > 1]
+            if weights and not any(w.grad is not None and w.grad.abs().max() > 0 for w in weights):
+                return f"no gradient reaches {name}.{part}"
+    return ""
+
+
+def check_mixed(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
+    """All learned frequencies get gradients."""
+    install(model, "mixed")
+    model.zero_grad()
+    sum(each.sum() for each in run(model, images)).backward()
+    learned = {name: weight for name, weight in model.named_parameters() if re.search(r"(wave|freqs)$", name)}
+    idle = [name for name, weight in learned.items() if weight.grad is None or not weight.grad.abs().max() > 0]
+    return "it has no learned frequencies" if not learned else f"no gradient reaches {idle[0]}" if idle else ""
+
+
+def judge_host(name: str) -> dict[str, str]:
+    """The row of a host."""
+    try:
+        model, side = build_small(name)
+    except Exception as error:
+        return {"name": name, "status": "fails", "reason": f"it cannot be made small: {type(error).__name__}: {error}"[:200]}
+    kind = {"name": name, "class": type(model).__name__}
+    try:
+        install(model, "axial")
+        uninstall(model)
+    except (TypeError, ValueError) as error:
+        return kind | {"status": "refused", "reason": str(error)}
+    try:
+        wrong = judge_model(model, side)
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {error}"[:300]
+    return kind | {"status": "fails" if wrong else "works", "reason": wrong}
+
+
+def main(path: Path, only: str = "", again: str = "") -> None:
+    """Judge and write.
+
+    Args:
+        path: The file.
+        only: Those hosts alone whose names match this regular expression; all by default.
+        again: Judge those anew whose status it is ("refused", "fails"); hosts that have no row are judged in any case.
+    """
+    found = {row["name"]: row for row in (json.loads(path.read_text())["entries"] if path.exists() else ())}
+    names = list_hosts()
+    for name in names:
+        chosen = re.search(only, name) if only else name not in found or found[name]["status"] in again.split(",")
+        if chosen:
+            found[name] = judge_host(name)
+            print(found[name], flush=True)
+    rows = [found[name] for name in names if name in found]
+    counts = dict(Counter(row["status"] for row in rows))
+    head = {"timm": timm.__version__, "torch": torch.__version__, "date": datetime.date.today().isoformat(), "rule": RULE}
+    path.write_text(json.dumps(head | {"hosts": len(names), **counts, "entries": rows}, indent=1) + "\n")
+    print(counts, path)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
