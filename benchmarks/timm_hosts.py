@@ -2,9 +2,9 @@
 
 python benchmarks/timm_hosts.py --path results/timm-hosts.json
 
-A host is a name of `timm.list_models()` (pretrained weights aside) with a module that owns a projection of queries or keys, by
-the names in PROJECTIONS. Each is made with the widths that it has, with two of each run of equal blocks, and with weights that
-make attention uneven. A host works if
+A host is a name of `timm.list_models()` (pretrained weights aside) with a module that owns a projection of queries or keys,
+by the names in PROJECTIONS. Each is made with the widths that it has, with two of each run of equal blocks, and with weights
+that make attention uneven. A host works if
 
 - `install(model, "none")` gives its own outputs to 1e-5,
 - `install(model, "axial")` changes them, and they and all gradients are finite, nonzero in each projection of q and k,
@@ -17,6 +17,7 @@ It is refused if `install` says why, and fails otherwise. Rows of a file that is
 
 import datetime
 import json
+import multiprocessing
 import re
 from collections import Counter
 from pathlib import Path
@@ -31,11 +32,32 @@ from torch.utils import _pytree as pytree
 
 from ropewalk.adapters.timm import install, uninstall
 
-PROJECTIONS = {"q", "k", "qk", "kv", "qkv", "qkvs", "query", "key", "to_q", "to_kv", "to_qkv", "wq", "wk", "in_proj", "q_proj"}
-RULE = f"names of timm.list_models() with a module that has a child or parameter named one of {', '.join(sorted(PROJECTIONS))}"
+PROJECTIONS = {
+    "q",
+    "k",
+    "qk",
+    "kv",
+    "qkv",
+    "qkvs",
+    "query",
+    "key",
+    "to_q",
+    "to_kv",
+    "to_qkv",
+    "wq",
+    "wk",
+    "in_proj",
+    "q_proj",
+}
+RULE = (
+    f"names of timm.list_models() with a module that has a child or parameter named one of {', '.join(sorted(PROJECTIONS))}"
+)
 LARGE, HUGE, TOLERANCE = 200_000, 900_000_000, 1e-5
-SIZES = (256, 224, 192)
-INITS = {f"{name}_" for name in ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "trunc_normal", "constant")}
+SIZES, LIMIT = (256, 224, 192), 120
+INITS = {
+    f"{name}_"
+    for name in ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "trunc_normal", "constant")
+}
 FILLERS = {"normal_", "uniform_", "zero_", "zeros_", "fill_", "mul_", "add_", "clamp_", "erfinv_", "div_"} | INITS
 
 
@@ -68,11 +90,15 @@ def build_small(name: str) -> tuple[nn.Module, int]:
         model = timm.create_model(name)
     side, narrow = model.pretrained_cfg["input_size"][-1], {}
     blocks: Any = getattr(model, "blocks", None)
-    if sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
+    if blocks is not None and sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
         narrow = {"num_heads": 4, "embed_dim": 4 * model.embed_dim // blocks[0].attn.num_heads}  # type: ignore[operator]
     with Unfilled():
         for smaller in (*(SIZES if side > SIZES[0] else ()), None):
             try:
+                if smaller is not None and smaller % int(
+                    getattr(getattr(model, "patch_embed", None), "patch_size", (1,))[0]
+                ):
+                    continue
                 model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
                 side = smaller or side
                 break
@@ -82,7 +108,32 @@ def build_small(name: str) -> tuple[nn.Module, int]:
     for module in model.modules():
         if isinstance(module, nn.Sequential | nn.ModuleList):
             drop_repeats(module)
-    return draw_weights(model).eval(), side
+    side = SIZES[1] if side > SIZES[0] and takes_images(model, SIZES[1]) else side
+    normalize_maps(draw_weights(model), torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0)))
+    return model, side
+
+
+@torch.no_grad()
+def takes_images(model: nn.Module, side: int) -> bool:
+    """Whether a host runs at an image size that it was not made for."""
+    try:
+        model.eval()
+        model(torch.zeros(1, 3, side, side))
+    except Exception:  # whatever a host says to a size that it does not take
+        return False
+    return True
+
+
+@torch.no_grad()
+def normalize_maps(model: nn.Module, images: Tensor) -> None:
+    """Running statistics of these images, so that maps of drawn weights neither vanish nor explode."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+    model.train(bool(norms))
+    if norms:
+        model(images)
+    model.eval()
 
 
 def drop_repeats(blocks: Any) -> None:
@@ -111,6 +162,11 @@ def run(model: nn.Module, images: Tensor) -> list[Tensor]:
     return [each for each in outputs if each.is_floating_point()]
 
 
+def mean_output(outputs: list[Tensor]) -> Tensor:
+    """A loss of outputs of any size: weights that are drawn may make them large."""
+    return torch.stack([(each / each.detach().abs().max()).mean() for each in outputs]).sum()
+
+
 def distance(some: list[Tensor], others: list[Tensor]) -> float:
     """The largest difference, over the largest value where that is above one."""
     pairs = list(zip(some, others, strict=True))
@@ -130,9 +186,8 @@ def judge_model(model: nn.Module, side: int) -> str:
     for wrong in (check_none, check_axial, check_mixed):
         if found := wrong(model, images, before):
             return found
-    if other is not None:
-        if found := check_none(model, wider, other) or check_axial(model, wider, other):
-            return f"{found}, at another image size"
+    if other is not None and (found := check_none(model, wider, other) or check_axial(model, wider, other)):
+        return f"{found}, at another image size"
     uninstall(model)
     with torch.no_grad():
         same = all(torch.equal(a, b) for a, b in zip(run(model, images), before, strict=True))
@@ -143,7 +198,7 @@ def judge_model(model: nn.Module, side: int) -> str:
 
 def check_none(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
     """No encoding is the model itself; of one that has a rotation, that without it."""
-    turning = getattr(model, "rope", None) is not None
+    turning = any(getattr(module, "rope", None) is not None for module in model.modules())
     install(model, "none")
     with torch.no_grad():
         off = distance(run(model, images), before)
@@ -159,7 +214,7 @@ def check_axial(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
         return "outputs are not finite"
     if distance([each.detach() for each in after], before) <= TOLERANCE:
         return "the encoding 'axial' changes nothing"
-    sum(each.sum() for each in after).backward()
+    mean_output(after).backward()
     for name, weight in model.named_parameters():
         if weight.grad is not None and not weight.grad.isfinite().all():
             return f"the gradient of {name} is not finite"
@@ -177,7 +232,7 @@ def check_mixed(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
     """All learned frequencies get gradients."""
     install(model, "mixed")
     model.zero_grad()
-    sum(each.sum() for each in run(model, images)).backward()
+    mean_output(run(model, images)).backward()
     learned = {name: weight for name, weight in model.named_parameters() if re.search(r"(wave|freqs)$", name)}
     idle = [name for name, weight in learned.items() if weight.grad is None or not weight.grad.abs().max() > 0]
     return "it has no learned frequencies" if not learned else f"no gradient reaches {idle[0]}" if idle else ""
@@ -195,11 +250,32 @@ def judge_host(name: str) -> dict[str, str]:
         uninstall(model)
     except (TypeError, ValueError) as error:
         return kind | {"status": "refused", "reason": str(error)}
+    except Exception as error:
+        return kind | {"status": "fails", "reason": f"{type(error).__name__}: {error}"[:300]}
     try:
         wrong = judge_model(model, side)
     except Exception as error:
         wrong = f"{type(error).__name__}: {error}"[:300]
     return kind | {"status": "fails" if wrong else "works", "reason": wrong}
+
+
+def judge_apart(name: str) -> dict[str, str]:
+    """The row of a host, in a process of its own, which is ended after a while."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(judge_host(name)))
+    process.start()
+    theirs.close()
+    try:
+        if ours.poll(LIMIT):
+            return ours.recv()
+        reason = f"it takes longer than {LIMIT} seconds"
+    except EOFError:
+        reason = "its process ended without a word, for example for want of memory"
+    finally:
+        process.kill()
+        process.join()
+    return {"name": name, "status": "fails", "reason": reason}
 
 
 def main(path: Path, only: str = "", again: str = "") -> None:
@@ -215,7 +291,7 @@ def main(path: Path, only: str = "", again: str = "") -> None:
     for name in names:
         chosen = re.search(only, name) if only else name not in found or found[name]["status"] in again.split(",")
         if chosen:
-            found[name] = judge_host(name)
+            found[name] = judge_apart(name)
             print(found[name], flush=True)
     rows = [found[name] for name in names if name in found]
     counts = dict(Counter(row["status"] for row in rows))

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import ParallelScalingBlock
 from timm.utils import ModelEmaV3
 from torch import nn
 
@@ -131,13 +130,12 @@ def test_bfloat16(encoding):
 
 REFUSED = {
     "no model of these": (lambda: nn.Linear(2, 2), "mixed", {}, TypeError, "VisionTransformer or Eva"),
-    "other attention": (lambda: host("plain", attn_layer="diff"), "mixed", {}, TypeError, "DiffAttention in block 0"),
-    "no attention": (
-        lambda: host("plain", block_fn=ParallelScalingBlock),
+    "channels": (
+        lambda: timm.create_model("xcit_nano_12_p16_224", depth=1, cls_attn_layers=1),
         "mixed",
         {},
         TypeError,
-        r"ParallelScalingBlock.*block 0",
+        "Xcit.*XCA: it compares channels",
     ),
     "one axis": (lambda: host("plain"), rw.create("rope", head_dim=24, heads=2), {}, ValueError, "axes=2"),
     "other heads": (lambda: host("plain"), rw.create("mixed", head_dim=24, heads=3), {}, ValueError, "heads=2"),

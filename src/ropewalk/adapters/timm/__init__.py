@@ -14,3 +14,4 @@ the same names, of classes that inherit from timm's. The encoding is `model.enco
 from ropewalk.adapters.timm.attach import uninstall as uninstall
 from ropewalk.adapters.timm.folding import fold_into as fold_into
 from ropewalk.adapters.timm.installing import install as install
+from ropewalk.adapters.timm.installing import installed as installed

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ropewalk.adapters.timm.attention import CodedAttention
 from ropewalk.adapters.timm.class_swap import restore, swap
+from ropewalk.adapters.timm.grid_models import GridModel, taken_grids
 from ropewalk.adapters.timm.hosts import Host
 from ropewalk.adapters.timm.models import CodedBlock, CodedModel, CodedViT, KeepingPatchDropout
 from ropewalk.adapters.timm.names import TimmMixed
@@ -93,6 +94,8 @@ def uninstall(model: Model) -> Model:
     What other weights have learned in the meantime stays. Where the model has moved to another device, dtype or image size
     since, what it gets back follows. A model that had a rotation and was folded cannot get it back.
     """
+    if isinstance(model, GridModel):
+        taken_grids(model)
     if isinstance(model, CodedModel) and model.before.folded and model.before.rope is not None:
         raise ValueError("the weights of q and k were folded, into a basis in which the model's own rotation is another")
     return _taken(model) if isinstance(model, CodedModel) else model

@@ -1,7 +1,8 @@
 """An encoding goes into a model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from timm.layers.pos_embed_sincos import RotaryEmbeddingMixed
@@ -11,9 +12,13 @@ from torch import nn
 
 from ropewalk.adapters.timm.attach import before, device_of, put, uninstall
 from ropewalk.adapters.timm.class_swap import host_of
+from ropewalk.adapters.timm.grid_encodings import make_encodings
+from ropewalk.adapters.timm.grid_models import GridModel, Survey, put_back, put_grids, survey, taken_grids
 from ropewalk.adapters.timm.hosts import Host, look_at
+from ropewalk.adapters.timm.models import CodedModel
 from ropewalk.adapters.timm.native import Own, own
 from ropewalk.adapters.timm.rope import Moves, Rope, Rule
+from ropewalk.arguments import flag, instance_of
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.factory import create, find
 from ropewalk.positions import Resolution, check_resolution
@@ -30,9 +35,14 @@ def install(
     shift: float | None = None,
     jitter: float | None = None,
     rescale: float | None = None,
+    image_size: Sequence[int] | None = None,
+    describe: bool = False,
     **options: Any,
 ) -> Model:
     """Give a vision transformer of timm's an encoding, in place, and return it. What was installed before is replaced.
+
+    A plain ViT has one encoding of all its layers. Where attention has grids of its own (windows, the stages of a hierarchy,
+    branches), each attention has an encoding of its own, for its heads and its grid.
 
     encoding    An encoding of two axes; the name of one, with `options` as `rw.create` takes them; or None for the one that
                 the model has, with its parameters: then nothing changes but the arithmetic.
@@ -45,14 +55,78 @@ def install(
                 its encoding.
     jitter      In training, stretches each axis by a factor of its own between 1/jitter and jitter.
     rescale     In training, stretches all axes by one factor between 1/rescale and rescale.
+    image_size  Rows and columns of the images that the model was made for, if it does not say so itself.
+    describe    Whether to print in a line what was found and done.
     """
-    host, was = look_at(model), before(model)
+    given = {"shift": shift, "jitter": jitter, "rescale": rescale}
+    flag("drop_table", drop_table), flag("describe", describe)
+    try:
+        host = look_at(model)
+    except (TypeError, ValueError) as plain:
+        found = _install_grids(model, plain, encoding, options, resolution, drop_table, given, image_size)
+        if describe:
+            print(f"{host_of(model).__name__}: {encoding or 'none'} in each attention: {found.describe()}")
+        return model
+    _install_plain(model, host, encoding, options, resolution, drop_table, given)
+    if describe:
+        print(f"{host_of(model).__name__}: {cast(Any, model).encoding!r} in {host.depth} layers, grid {host.grid}")
+    return model
+
+
+def installed(model: nn.Module) -> Encoding | dict[str, Encoding] | None:
+    """The encoding of a model, or that of each attention by its name, or None if none was installed."""
+    return model.encoding if isinstance(model, CodedModel | GridModel) else None
+
+
+def _install_grids(
+    model: Any,
+    plain: Exception,
+    encoding: Any,
+    options: dict[str, Any],
+    resolution: Resolution | None,
+    drop_table: bool,
+    moves: dict[str, float | None],
+    image_size: Sequence[int] | None,
+) -> Survey:
+    """An encoding for each attention that has a grid of its own. What was there comes back if it cannot be done."""
+    if drop_table:
+        raise ValueError("drop_table=True is for plain ViTs: tables and biases of other models cannot be left out")
+    if moved := [name for name, value in moves.items() if value is not None]:
+        raise ValueError(
+            f"{' and '.join(moved)} move the patches of plain ViTs: leave them out where attention has grids of its own"
+        )
+    instance_of("model", model, nn.Module)
+    if resolution is not None:
+        check_resolution(resolution, 2)
+    rule = Rule(resolution=resolution)
+    old = taken_grids(model)
+    try:
+        found = survey(model, image_size)
+        if not found.spots:
+            raise plain if not found.left else TypeError(found.refusal(host_of(model).__name__)) from plain
+        made = make_encodings(model, found, encoding, options)
+    except BaseException:
+        put_back(model, old)
+        raise
+    put_grids(model, found.spots, made, rule)
+    return found
+
+
+def _install_plain(
+    model: Any,
+    host: Host,
+    encoding: Any,
+    options: dict[str, Any],
+    resolution: Resolution | None,
+    drop_table: bool,
+    given: dict[str, float | None],
+) -> None:
+    was = before(model)
     chosen = own(was.rope, host) if encoding is None and not options else Own(_checked(encoding, options, host), Rule())
     rule = replace(chosen.rule, known=host.grid)
     if resolution is not None:
         check_resolution(resolution, 2)
         rule = replace(rule, resolution=resolution, reference=None)
-    given = {"shift": shift, "jitter": jitter, "rescale": rescale}
     moves = chosen.moves if all(value is None for value in given.values()) else Moves(**given)
     with torch.random.fork_rng(devices=[]):
         moves(torch.zeros(1, 2))  # or an error in words
@@ -62,7 +136,6 @@ def install(
     uninstall(model)
     rope = Rope(chosen.encoding.to(device_of(model)), rule, moves, columns_first)
     put(model, rope.train(model.training), host, drop_table=drop_table)
-    return model
 
 
 def _checked(encoding: Any, options: dict[str, Any], host: Host) -> Encoding:

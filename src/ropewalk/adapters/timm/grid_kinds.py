@@ -1,0 +1,193 @@
+"""The kinds of attention in timm's models whose tokens stand on grids of their own: how each knows where its tokens are.
+
+A kind is a line of KINDS, under the name of its class. Attention whose scores are not between tokens with positions is in
+LEFT, with the reason.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ropewalk.adapters.timm import grids
+from ropewalk.adapters.timm.class_swap import Swapped, host_of
+from ropewalk.adapters.timm.grids import Grid, Place, pair
+
+
+class Frame(threading.local):
+    """Sizes of the latest map that was seen on its way to attention that gets tokens alone, in each thread."""
+
+    sizes: tuple[int, int] | None = None
+
+
+FRAME = Frame()
+
+
+def framed(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
+    """The map that was seen on its way."""
+    if FRAME.sizes is None:
+        wanted = "the model must be called as a whole, and its blocks not be checkpointed one by one"
+        raise ValueError(f"{wanted}: the sizes of the map of {type(attention).__name__} are not known")
+    return grids.fit_tokens([FRAME.sizes], model, x)
+
+
+def lines_of_keys(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
+    """The same; of keys, tokens that follow each other are averaged."""
+    grid = framed(attention, model, x)
+    return grid if attention.sr is None else Grid(grid.sizes, keys=grids.lined(attention.N_ratio))
+
+
+def of_model(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
+    """timm's own attention, which gets tokens alone: their map is seen on its way, or is the model's grid of patches."""
+    place = framed if host_of(model).__name__ in FRAMED else grids.patches
+    return place(attention, model, x)
+
+
+FRAMED = {"PoolingVisionTransformer", "ByobNet", "CSATv2", "Qwen3VitEncoder", "Qwen3VitClassifier"} | {
+    "DeepseekVitEncoder",
+    "DeepseekVitClassifier",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to place the tokens of an attention, how its q lies, and which argument, its own rotation, it does without."""
+
+    place: Place
+    layout: str = "bhnd"
+    without: str = ""
+
+
+KINDS: dict[str, Kind] = {
+    "beit.Attention": Kind(grids.patches),
+    "cait.TalkingHeadAttn": Kind(grids.patches),
+    "convit.GPSA": Kind(grids.patches),
+    "convit.MHSA": Kind(grids.patches),
+    "cpubone.ConvAttention": Kind(grids.strided),
+    "davit.WindowAttention": Kind(grids.window),
+    "efficientformer.Attention": Kind(grids.square),
+    "efficientformer_v2.Attention2d": Kind(grids.resolution),
+    "efficientformer_v2.Attention2dDownsample": Kind(grids.halved),
+    "fastvit.Attention": Kind(grids.rows_first),
+    "gcvit.WindowAttentionGlobal": Kind(grids.window),
+    "hiera.MaskUnitAttention": Kind(grids.mask_units, "bhwnd"),
+    "hieradet_sam2.MultiScaleAttention": Kind(grids.channels_last),
+    "levit.Attention": Kind(grids.resolution),
+    "levit.AttentionDownsample": Kind(grids.halved),
+    "lowformer.ConvAttention": Kind(grids.strided),
+    "maxxvit.Attention2d": Kind(grids.rows_first),
+    "maxxvit.AttentionCl": Kind(grids.channels_last),
+    "metaformer.Attention": Kind(framed),
+    "mvitv2.MultiScaleAttention": Kind(grids.multi_scale),
+    "nest.Attention": Kind(grids.square, "bhwnd"),
+    "nextvit.EfficientAttention": Kind(lines_of_keys),
+    "pvt_v2.Attention": Kind(grids.given_sizes),
+    "swin_transformer.WindowAttention": Kind(grids.window),
+    "swin_transformer_v2.WindowAttention": Kind(grids.window),
+    "swin_transformer_v2_cr.WindowMultiHeadAttention": Kind(grids.window),
+    "tiny_vit.Attention": Kind(grids.resolution),
+    "tnt.Attention": Kind(grids.pixels),
+    "twins.GlobalSubSampleAttn": Kind(grids.given_sizes),
+    "twins.LocallyGroupedAttn": Kind(grids.local_windows, "bwhnd"),
+    "vision_transformer.Attention": Kind(of_model),
+    "vision_transformer.ParallelScalingBlock": Kind(grids.patches),
+    "vision_transformer_relpos.RelPosAttention": Kind(grids.patches),
+    "vision_transformer_sam.Attention": Kind(grids.channels_last, "(bh)nd"),
+    "visformer.Attention": Kind(grids.rows_first),
+    "volo.Attention": Kind(grids.channels_last),
+    "attention.Attention": Kind(of_model),
+    "attention.AttentionRope": Kind(of_model, without="rope"),
+    "attention2d.Attention2d": Kind(grids.rows_first),
+    "attention2d.MultiQueryAttention2d": Kind(grids.multi_query),
+    "diff_attention.DiffAttention": Kind(grids.patches),
+}
+
+CHANNELS = "it compares channels, which have no positions"
+SUMMARY = "its query is a class token or another summary, which has no position"
+LINEAR = "it is linear: no query is compared with a key"
+LEFT: dict[str, str] = {
+    "attention_pool.AttentionPoolLatent": SUMMARY,
+    "attention_pool2d.AttentionPool2d": SUMMARY,
+    "attention_pool2d.RotAttentionPool2d": SUMMARY,
+    "byobnet.SelfAttnBlock": "its halos and bottlenecks have relative positions for each axis, which stay",
+    "cait.ClassAttn": SUMMARY,
+    "coat.FactorAttnConvRelPosEnc": LINEAR,
+    "crossvit.CrossAttention": SUMMARY,
+    "davit.ChannelAttention": CHANNELS,
+    "davit.ChannelAttentionV2": CHANNELS,
+    "edgenext.CrossCovarianceAttn": CHANNELS,
+    "efficientvit_mit.LiteMLA": LINEAR,
+    "efficientvit_msra.CascadedGroupAttention": "its heads attend one after another, each to what the last one found",
+    "iformer.SHMA": "its values are gated, and q and k are not apart",
+    "mobilevit.LinearSelfAttention": LINEAR,
+    "swiftformer.EfficientAdditiveAttention": LINEAR,
+    "volo.ClassAttention": SUMMARY,
+    "volo.OutlookAttention": LINEAR,
+    "xcit.ClassAttn": SUMMARY,
+    "xcit.XCA": CHANNELS,
+}
+
+
+def name_kind(module: nn.Module) -> str:
+    """The last two parts of the name of a module's class: "swin_transformer.WindowAttention"."""
+    kind = host_of(module)
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+
+# Maps on their way to attention that gets tokens alone
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A child of a module, or the module itself, that sees a map: its sizes, from the arguments or the output."""
+
+    child: str
+    sizes: Callable[[Any, tuple[Any, ...], Any], tuple[int, int]]
+    before: bool = False
+
+
+def _rows_first(module: Any, given: Any, out: Any) -> tuple[int, int]:
+    return pair((out[0] if isinstance(out, tuple) else out).shape[-2:])
+
+
+def _channels_last(module: Any, given: Any, out: Any) -> tuple[int, int]:
+    return pair(out.shape[1:3])
+
+
+def _unfolded(module: Any, given: Any, out: Any) -> tuple[int, int]:
+    sides = zip(given[0].shape[-2:], module.patch_size, strict=True)
+    return pair([-(-size // side) for size, side in sides])
+
+
+TAPS: dict[str, Tap] = {
+    "csatv2.PosConv": Tap("", lambda module, given, out: pair(given[1]), before=True),
+    "deepseek_vit.DeepseekVitEncoder": Tap("patch_embed", _channels_last),
+    "metaformer.Downsampling": Tap("", _rows_first),
+    "mobilevit.MobileVitBlock": Tap("", _unfolded, before=True),
+    "nextvit.PatchEmbed": Tap("", _rows_first),
+    "pit.ConvEmbedding": Tap("", _rows_first),
+    "pit.Pooling": Tap("", _rows_first),
+    "qwen3_vit.Qwen3VitEncoder": Tap("patch_embed", _channels_last),
+}
+
+
+class Tapped(Swapped):
+    """Any module that sees a map: it notes its sizes."""
+
+    tap: Tap
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        if self.tap.before:
+            FRAME.sizes = self.tap.sizes(self, given, None)
+        out = super().forward(*given, **named)
+        if not self.tap.before:
+            FRAME.sizes = self.tap.sizes(self, given, out)
+        return out
+
+
+def find_taps(model: nn.Module) -> list[tuple[nn.Module, Tap]]:
+    """Modules of a model that see maps."""
+    owners = [(module, TAPS[name]) for module in model.modules() if (name := name_kind(module)) in TAPS]
+    return [(owner.get_submodule(tap.child), tap) for owner, tap in owners]
