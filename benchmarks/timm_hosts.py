@@ -53,7 +53,7 @@ RULE = (
     f"names of timm.list_models() with a module that has a child or parameter named one of {', '.join(sorted(PROJECTIONS))}"
 )
 LARGE, HUGE, TOLERANCE = 200_000, 900_000_000, 1e-5
-SIZES, LIMIT = (256, 224, 192), 120
+SIZES, LIMIT = (112, 128, 192, 224, 256), 120
 INITS = {
     f"{name}_"
     for name in ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "trunc_normal", "constant")
@@ -93,22 +93,23 @@ def build_small(name: str) -> tuple[nn.Module, int]:
     if blocks is not None and sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
         narrow = {"num_heads": 4, "embed_dim": 4 * model.embed_dim // blocks[0].attn.num_heads}  # type: ignore[operator]
     with Unfilled():
-        for smaller in (*(SIZES if side > SIZES[0] else ()), None):
+        for smaller in (*(size for size in SIZES if size < side), None):
             try:
                 if smaller is not None and smaller % int(
                     getattr(getattr(model, "patch_embed", None), "patch_size", (1,))[0]
                 ):
                     continue
                 model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
-                side = smaller or side
-                break
+                if smaller is None or takes_images(model, smaller):
+                    side = smaller or side
+                    break
             except (TypeError, ValueError, AssertionError, RuntimeError):
                 if smaller is None:
                     raise
     for module in model.modules():
         if isinstance(module, nn.Sequential | nn.ModuleList):
             drop_repeats(module)
-    side = SIZES[1] if side > SIZES[0] and takes_images(model, SIZES[1]) else side
+    side = next((size for size in SIZES[1:] if size < side and takes_images(model, size)), side)
     normalize_maps(draw_weights(model), torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0)))
     return model, side
 
@@ -118,7 +119,9 @@ def takes_images(model: nn.Module, side: int) -> bool:
     """Whether a host runs at an image size that it was not made for."""
     try:
         model.eval()
-        model(torch.zeros(1, 3, side, side))
+        state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
+        torch.func.functional_call(model, empty, (torch.zeros(1, 3, side, side, device="meta"),))
     except Exception:  # whatever a host says to a size that it does not take
         return False
     return True
