@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from ropewalk.adapters.transformers.token_rows import Rows, TableLike, select_tokens
+from ropewalk.adapters.transformers.token_rows import Rows, TableLike, count_tokens, select_tokens
 from ropewalk.code import Code, Rotary, Rotation, Sealed, unseal
 from ropewalk.ops.rotate.reference import made, whole_halves
 
@@ -23,6 +23,7 @@ class Usage(NamedTuple):
     axis         Of the tokens in these tensors, from the end: -2 for (B H N D), -3 for (B N H D) and (N H D).
     offset       Channels before those that the encoding is given.
     interleaved  Which channels make a pair here, or None for as the encoding has it.
+    prefix       Whether tokens without a position may lead, as many as there are more than positions.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Usage(NamedTuple):
     axis: int = -2
     offset: int = 0
     interleaved: bool | None = None
+    prefix: bool = False
 
 
 class Few(TableLike):
@@ -110,6 +112,9 @@ def _rotate(code: Code | Sealed | Few, usage: Usage, xs: list[Tensor]) -> list[T
     found = unseal(code)
     if usage.interleaved is not None and isinstance(found, Rotation):
         found = replace(found, interleaved=usage.interleaved)
+    if usage.prefix and isinstance(found, Rotary):
+        more = xs[0].shape[-2] - found.q_prefix - count_tokens(found)
+        found = found.prefixed(q=more, k=more) if more else found
     if len(xs) == 2:
         return list(found.qk(*xs))
     (x,) = xs
@@ -124,21 +129,27 @@ def _rotate_unequal(usage: Usage, code: Code | Sealed | Few, q: Tensor, k: Tenso
     queries are the last of the tokens that are keys.
     """
     assert usage.axis == -2
-    if isinstance(code, Few):
-        raise TypeError("few tokens are rotated so only where queries and keys are as many")
     rest = k.narrow(-2, k.shape[-2] - unrotated, unrotated)
     k = k.narrow(-2, 0, k.shape[-2] - unrotated)
-    if k.shape[-2] and k.shape[-2] % q.shape[-2] == 0:
+    if k.shape[-2] and k.shape[-2] % q.shape[-2] == 0 and _count(code) == q.shape[-2]:
         groups = k.unflatten(-2, (-1, q.shape[-2]))  # (B h g N D)
         (turned,) = _rotate(code, usage, [groups.flatten(1, 2)])
         turned = turned.unflatten(1, groups.shape[1:3]).flatten(2, 3)
         (q,) = _rotate(code, usage, [q])
     else:
-        whole = unseal(code)
-        assert isinstance(whole, Rotary)
-        (turned,) = _rotate(whole, usage, [k])
-        (q,) = _rotate(select_tokens(whole, slice(-q.shape[-2], None)), usage, [q])
+        (turned,) = _rotate(code, usage, [k])
+        (q,) = _rotate(_last(code, q.shape[-2]), usage, [q])
     return [q, torch.cat([turned, rest], dim=-2)]
+
+
+def _count(code: Code | Sealed | Few) -> int:
+    return code.along.shape[-2] if isinstance(code, Few) else count_tokens(cast(Rotary, unseal(code)))
+
+
+def _last(code: Code | Sealed | Few, count: int) -> Code | Few:
+    if isinstance(code, Few):
+        return Few(code.along[..., -count:, :], code.across[..., -count:, :])
+    return select_tokens(cast(Rotary, unseal(code)), slice(-count, None))
 
 
 def _heads_first(x: Tensor, axis: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -12,6 +12,7 @@ from ropewalk.adapters.transformers.native import Found, agree_on_images, native
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.factory import create, find
+from ropewalk.rotary import Waves
 
 Asked = Encoding | str | Mapping[str, Any] | None
 FOLDED = "folded"  # beside the options of an encoding whose basis is in the weights of its model
@@ -94,7 +95,8 @@ def native(host: Host, found: Found, config: Any, options: dict[str, Any]) -> En
         agree_on_images(found, made)
         if not options.keys() & {"learned", "shared"}:
             return create("dinov3", **(plain | options))
-        waves = {"table": made.waves()[0].tolist(), "coordinates": made.coordinates, "interleaved": made.interleaved}
+        wave = cast(Waves, made).waves()[0]
+        waves = {"table": wave.tolist(), "coordinates": made.coordinates, "interleaved": made.interleaved}
         return create("waves", **(found.shape | waves | options))
     return native_encoding(host, found, config, options)
 

@@ -218,7 +218,7 @@ def _users(
     helpers: list[nn.Module] = []
 
     def visit(module: nn.Module, inside: bool) -> None:
-        uses = bool(find_rotations(host_class(module)))
+        uses = bool(find_rotations(host_class(module))) and not getattr(module, "is_cross_attention", False)
         if uses:
             (helpers if inside else attentions).append(module)
         for child in module.children():

@@ -11,7 +11,7 @@ from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
 from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
-from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts
+from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
 from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary
@@ -209,9 +209,10 @@ def swap(model: nn.Module, old: Any, new: Any) -> None:
     """Another config wherever a model has this one, also as a part of another config."""
     if old is new:
         return
-    kept = {id(module.host) for module in model.modules() if isinstance(module, Positions | Follower)}
     for module in model.modules():
-        if id(module) not in kept and vars(module).get("config") is old:
+        if vars(module).get("config") is old and not is_rotary(
+            module
+        ):  # which computes with the config that it was made with
             module.config = new
     wholes = {id(config): config for module in model.modules() if (config := vars(module).get("config")) is not None}
     for whole in wholes.values():

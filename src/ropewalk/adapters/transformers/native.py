@@ -57,7 +57,8 @@ class Found:
     @property
     def shape(self) -> dict[str, Any]:
         """What every encoding is made for."""
-        heads, keys = self.first.heads, self.first.kv_heads
+        several = [each for shapes in self.shapes.values() for each in shapes[:1] if each.heads == self.first.heads]
+        heads, keys = self.first.heads, math.gcd(*(each.kv_heads for each in several))
         return {"head_dim": self.first.width, "heads": heads, "kv_heads": None if keys == heads else keys, "axes": self.axes}
 
 
@@ -351,7 +352,9 @@ def read_use(host: Host, about: Mapping[str | None, Found], made: Encoding | dic
 def _usage(about: Found, shapes: Shapes, encoding: Encoding) -> Usage:
     interleaved = getattr(encoding, "interleaved", None)
     offset = about.first.width - own_width(about, encoding)
-    if about.kind == "pixels" or shapes is about.first or any(each.is_meta for each in about.rotary.buffers()):
+    if about.kind == "pixels":
+        return shapes.usage._replace(prefix=True)
+    if shapes is about.first or any(each.is_meta for each in about.rotary.buffers()):
         return shapes.usage._replace(offset=offset)
     waves = read_waves(about, shapes)
     other = waves.interleaved if waves.sections is None and waves.interleaved is not interleaved else None

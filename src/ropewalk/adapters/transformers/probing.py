@@ -18,6 +18,7 @@ from ropewalk.adapters.transformers.rebinding import find_rotations, host_class,
 
 TOKENS = 7  # of the probe: unlike the numbers of heads that models have
 COSINES = ("cos", "sin", "freqs_cis", "freqs_ci", "position_embeddings", "sinusoidal_pos")
+TOKENS_ARE = ("hidden_states", "query", "key", "value", "context_hidden_states")
 IDS = ("tokens", "axes first", "flat", "axes last", "pixels")  # (B N), (A B N), (N A), (B N A), images (B C H W)
 
 
@@ -57,12 +58,8 @@ def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
     if "pixel_values" in inspect.signature(rotary.forward).parameters:
         return "pixels", 2
     trials: list[tuple[str, int, tuple[int, ...]]] = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
-    trials += [
-        ("tokens", 1, (1, TOKENS)),
-        ("axes last", 2, (1, TOKENS, 2)),
-        ("flat", 3, (TOKENS, 3)),
-        ("flat", 2, (TOKENS, 2)),
-    ]
+    trials += [("tokens", 1, (1, TOKENS)), ("axes last", 2, (1, TOKENS, 2))]
+    trials += [("flat", axes, (TOKENS, axes)) for axes in (3, 2)]
     device = device_of(rotary)
     for kind, axes, shape in trials:
         try:
@@ -155,6 +152,11 @@ def _rotated(call: Call, count: int) -> list[Tensor]:
     return [x for x in given if isinstance(x, Tensor)]
 
 
+def _has_tokens(call: Call) -> bool:
+    """Whether the tokens of the probe are where they can be found."""
+    return all(TOKENS in x.shape[-3:-1] for x in _rotated(call, _count(call.function))[:1])
+
+
 def _token_axis(x: Tensor) -> int:
     if x.shape[-2] == TOKENS:
         return -2
@@ -211,10 +213,11 @@ def _capture(
                     with torch.no_grad():
                         attention(**given)
                 except _Reached:
-                    return calls
+                    pass
                 except Exception as error:  # whatever a host raises when it is given something that it does not know
                     errors.append(error)
-                if len(calls) == len(modules):
+                done = not helpers or len(calls) == len(modules)
+                if calls and done and all(_has_tokens(call) for several in calls.values() for call in several):
                     return calls
     finally:
         hook.remove()
@@ -248,9 +251,7 @@ def _arguments(attention: nn.Module, hidden: Tensor, outputs: Any, ids: Tensor) 
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         required = parameter.default is parameter.empty
-        if name in ("hidden_states", "query", "key", "value", "context_hidden_states") or (
-            name == "encoder_hidden_states" and required
-        ):
+        if name in TOKENS_ARE or (name == "encoder_hidden_states" and required):
             given[name] = hidden
         elif "position_embeddings" in name or name in ("freqs_ci", "rotary_pos_emb"):
             given[name] = outputs
@@ -298,6 +299,8 @@ def measure(shapes: Shapes, rotary: nn.Module, kind: str, point: Tensor, layer_t
     with torch.no_grad():
         out = call.function(*args, **options)
     out = out[side if len(shapes.calls) == 1 else 0] if isinstance(out, tuple) else out
+    if out.numel() != width * width:
+        raise HostRefusedError(f"the tables of {type(rotary).__name__} go along another axis of q than that of tokens")
     return out.reshape(width, width).T.double().cpu()
 
 

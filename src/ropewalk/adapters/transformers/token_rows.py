@@ -61,7 +61,7 @@ class Rows(TableLike):
         whole = unseal(self.carried)
         if not isinstance(whole, Rotary):
             raise TypeError(f"this model reorders its tokens: it takes an encoding that rotates, got {type(whole).__name__}")
-        count = whole._table("q").shape[-1 - whole.trailing]
+        count = count_tokens(whole)
         rows = torch.arange(count, device=whole._table("q").device).view((-1, 1) if self.flat else (1, -1, 1))
         for step in self.steps:
             rows = step(rows)
@@ -77,6 +77,11 @@ class SealedTable(TableLike, Sealed):
 
     def to(self, device: Any = None, **options: Any) -> "SealedTable":
         return SealedTable(super().to(device).code, flat=self.flat)
+
+
+def count_tokens(code: Rotary) -> int:
+    """How many tokens a code has positions for."""
+    return int(code._table("q").shape[-1 - code.trailing])
 
 
 def select_tokens(code: Rotary, index: Tensor | slice) -> Rotary:
