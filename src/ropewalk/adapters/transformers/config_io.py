@@ -18,6 +18,7 @@ from ropewalk.encoding import Encoding
 
 NAME = "ropewalk"
 REPLACES = "replaces"
+PATHS = "paths"  # in the config of a whole model: the encodings of parts whose own configs are not saved with it
 PARTS = "towers"  # under which there are the encodings of several parts that share a config
 KIND = "ropewalk: pip install ropewalk, then import ropewalk.adapters.transformers"
 """The type of RoPE of a marked config. A program without this adapter does not know it, and shows it in its error."""
@@ -55,8 +56,8 @@ def unmarked(config: Any, key: str | None = None) -> Any:
 
 def read_mark(config: Any, key: str) -> Any:
     """What a config says of the encoding of a host, or None."""
-    said = getattr(config, NAME, None)
-    return said[PARTS].get(key) if said is not None and PARTS in said else said
+    said = {name: value for name, value in (getattr(config, NAME, None) or {}).items() if name != PATHS}
+    return said[PARTS].get(key) if PARTS in said else said or None
 
 
 def says_folded(asked: Any) -> bool:

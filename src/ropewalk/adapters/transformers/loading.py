@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.adapters.transformers.building import USE, build, build_saved
-from ropewalk.adapters.transformers.config_io import NAME, read_mark, says_folded, unmarked
+from ropewalk.adapters.transformers.config_io import NAME, PATHS, read_mark, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
 from ropewalk.adapters.transformers.hosts import Host, find, find_hosts
 from ropewalk.adapters.transformers.installing import place, swap
@@ -35,14 +35,18 @@ def finish(model: nn.Module) -> None:
         if isinstance(host.rotary, Positions):
             if GIVEN.get(host.base) is config:
                 swap(model, config, host.config)
-        elif read_mark(host.config, host.key) is not None:
-            _fill(model, host)
+        elif (said := read_mark(host.config, host.key)) is not None:
+            _fill(model, host, said)
+    for path, said in (getattr(config, NAME, None) or {}).get(PATHS, {}).items():
+        for host in find_hosts(model):
+            if host.path == path and not isinstance(host.rotary, Positions):
+                _fill(model, host, said)
 
 
-def _fill(model: nn.Module, host: Host) -> None:
+def _fill(model: nn.Module, host: Host, said: Any) -> None:
     """Give a host the encoding, and a config of its own: the one it was made from is somebody else's."""
     config = host.config
-    plain, said = unmarked(config), read_mark(config, host.key)
+    plain = unmarked(config)
     for owner, name in host.places:
         setattr(owner, name, remake_rotary(getattr(owner, name), config, plain))
     host = find(model, host.path, host.key)
@@ -71,16 +75,31 @@ def make(encoding: Encoding) -> None:
     setattr(encoding, STARTED, True)
 
 
-def agree_on_configs(model: nn.Module) -> None:
-    """Let the config of a model say what its parts have, also if the encoding went into a part alone, or out of it."""
+def config_to_save(model: nn.Module) -> Any:
+    """The config of a model as it says what all parts have, also if an encoding went into a part alone, or out of it."""
     found = [host for host in find_hosts(model) if isinstance(host.rotary, Positions)]
-    for host in found:
-        swap(model, cast(Positions, host.rotary).host_config, host.config)
-    known = {id(host.config) for host in found}
-    configs = {id(config): config for module in model.modules() if (config := vars(module).get("config")) is not None}
-    for config in configs.values():
-        if getattr(config, NAME, None) is not None and id(config) not in known:
-            swap(model, config, unmarked(config))
+    marked = {id(cast(Positions, host.rotary).host_config): host.config for host in found}
+    saved: set[int] = set()
+
+    def visit(config: Any) -> Any:
+        config = marked.get(id(config), config)
+        if getattr(config, NAME, None) is not None and not any(config is host.config for host in found):
+            config = unmarked(config)
+        saved.add(id(config))
+        parts = {name: getattr(config, name, None) for name in getattr(config, "sub_configs", None) or {}}
+        changed = {name: new for name, part in parts.items() if part is not None and (new := visit(part)) is not part}
+        if changed:
+            config = copy.copy(config)
+            for name, part in changed.items():
+                setattr(config, name, part)
+        return config
+
+    config = visit(getattr(model, "config", None))
+    lost = {host.path: said for host in found if (said := read_mark(host.config, host.key)) and id(host.config) not in saved}
+    if lost:
+        config = copy.copy(config)
+        config.ropewalk = (getattr(config, NAME, None) or {}) | {PATHS: lost}
+    return config
 
 
 def follow() -> None:
@@ -92,8 +111,12 @@ def follow() -> None:
 
     @functools.wraps(save)
     def save_pretrained(self: Any, *args: Any, **options: Any) -> Any:
-        agree_on_configs(self)
-        return save(self, *args, **options)
+        before = self.config
+        self.config = config_to_save(self)
+        try:
+            return save(self, *args, **options)
+        finally:
+            self.config = before
 
     PreTrainedModel.save_pretrained = save_pretrained  # type: ignore[method-assign]
     host: Callable[..., None] = PreTrainedModel._initialize_weights

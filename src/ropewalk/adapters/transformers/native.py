@@ -32,6 +32,7 @@ from ropewalk.factory import create
 BY_CALL = ("dynamic", "longrope")  # rules that transformers settles anew in each call
 AGREES = 2e-5
 """How far the entries of a host's matrices may be from ours: rounding of float32 at the positions of the probe."""
+SIZES = ("head_dim", "num_heads", "num_attention_heads", "num_key_value_heads", "num_key_value_groups", "use_rope")
 PROBES = (1, 2, 5, 11)
 
 
@@ -78,7 +79,7 @@ def inspect_host(host: Host) -> dict[str | None, Found]:
             continue
         about = found[kind]
         helpers = [module for module in attention.modules() if any(module is helper for helper in host.helpers)]
-        sizes = [getattr(attention, name, None) for name in ("head_dim", "num_heads", "use_rope")]
+        sizes = [getattr(attention, name, None) for name in SIZES]
         alike = (type(attention), kind, len(helpers), *sizes)
         if alike not in known:
             try:
