@@ -54,7 +54,7 @@ class Added(Code, ABC):
         return placed.shape[-2], batch if batch is not None or mask is None else batch_of(mask.shape[:-1])
 
     def _marked(self, q: Unrotated, k: Unrotated) -> dict[str, Any]:
-        """Tokens behind stand where the first one stands: what a rule makes of them is not looked at, but must be."""
+        """Tokens behind stand where the first one stands: what a rule computes from them is not used, but must be finite."""
         changes: dict[str, Any] = {}
         for side, tokens in (("q", q), ("k", k)):
             placed, mask = getattr(self, f"{side}_{self.placed}"), getattr(self, f"{side}_unplaced")

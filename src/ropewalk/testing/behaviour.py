@@ -182,7 +182,7 @@ def _sides(encoding: Encoding, queries: int, keys: int) -> tuple[Tensor, Tensor,
 
 
 def _results(code: Code, x: Tensor, q: Tensor, k: Tensor) -> dict[str, Tensor]:
-    """What a code makes of tokens, queries and keys, and what it adds to their logits, layer after layer of all samples."""
+    """Tokens, queries and keys after a code, and what it adds to their logits, layer after layer of all samples."""
     found = {"tokens": code.tokens(x)}
     found["q"], found["k"] = (torch.cat(parts) for parts in zip(*(one.qk(q, k) for one in single(code)), strict=True))
     scores = [one.scores(*one.qk(q, k)) for one in single(code)]
