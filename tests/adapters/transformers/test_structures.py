@@ -305,3 +305,17 @@ def test_models_of_others_are_registered():
         register(rotation=lambda a, b: a)
     with pytest.raises(TypeError, match="rotary must be a class of modules"):
         register(rotary=nn.Linear(2, 2))
+
+
+def test_all_parts_of_a_model_or_none(monkeypatch):
+    def stretched(q, k, cos, sin, unsqueeze_dim=1):
+        return q * cos.unsqueeze(unsqueeze_dim), k * sin.unsqueeze(unsqueeze_dim)
+
+    model = qwen2_vl()
+    monkeypatch.setattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", stretched)
+    classes, config = [type(module) for module in model.modules()], model.config
+    with pytest.raises(HostRefusedError, match=r"model.language_model .* position 0 .*; tower= names a part"):
+        install(model)
+    assert [type(module) for module in model.modules()] == classes
+    assert model.config is config
+    assert list(installed(install(model, tower="model.visual"))) == ["model.visual"]

@@ -1,7 +1,7 @@
 """An encoding into a model, and out of it again."""
 
 import copy
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from ropewalk.adapters.transformers.config_io import marked, ours, plain_config,
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
+from ropewalk.adapters.transformers.probing import HostRefusedError
 from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
@@ -40,25 +41,42 @@ def install(
     encoding but the one that it has.
     """
     several = find_hosts(model) if tower is None and encoding is None and isinstance(model, nn.Module) else []
-    for host in several if len(several) > 1 else [find(model, tower)]:
-        _install_in(model, host, encoding, options)
+    hosts = several if len(several) > 1 else [find(model, tower)]
+    for host, plan in [(host, _plan(host, encoding, options, alone=len(hosts) == 1)) for host in hosts]:
+        _carry_out(model, host, plan)
         if describe:
             print(describe_host(find(model, host.path, host.key)))
     return model
 
 
-def _install_in(model: nn.Module, host: Host, encoding: Asked, options: dict[str, Any]) -> None:
-    before = plain_config(host)
-    about = inspect_host(host)
-    made = build(host, about, encoding, unmarked(before), options)
+class Plan(NamedTuple):
+    """What goes into a host: nothing of a model is changed before all its hosts have one."""
+
+    made: Made
+    use: HostUse
+    folded: bool
+    plain: bool
+
+
+def _plan(host: Host, encoding: Asked, options: dict[str, Any], *, alone: bool) -> Plan:
+    try:
+        about = inspect_host(host)
+        made = build(host, about, encoding, unmarked(plain_config(host)), options)
+    except HostRefusedError as error:
+        others = "" if alone else "; tower= names a part of the model into which alone an encoding is to go"
+        raise HostRefusedError(f"{host.named}: {error}{others}") from error
     folded = _refuse_others(host, made) or says_folded(encoding)
-    for part in _each(made):
+    return Plan(made, read_use(host, about, made), folded, plain=encoding is None and not options)
+
+
+def _carry_out(model: nn.Module, host: Host, plan: Plan) -> None:
+    for part in _each(plan.made):
         started(part)
     _take_out(model, host)
-    plain = encoding is None and not options
-    use = read_use(host, about, made)
-    config = copy.deepcopy(before) if plain else marked(before, made, host, use, folded=folded)
-    place(model, find(model, host.path, host.key), use, made, before, config, folded=folded)
+    host = find(model, host.path, host.key)
+    before = host.config
+    config = copy.deepcopy(before) if plan.plain else marked(before, plan.made, host, plan.use, folded=plan.folded)
+    place(model, host, plan.use, plan.made, before, config, folded=plan.folded)
 
 
 def describe_host(host: Host) -> str:

@@ -227,7 +227,7 @@ def native_encoding(host: Host, about: Found, config: Any, options: dict[str, An
             if by_length(plain) or plain.config().get("length") is not None:
                 raise
     waves = read_waves(about, about.first)
-    own = about.shape | {"coordinates": "index"} | waves.options()
+    own = about.shape | {"coordinates": "index", "head_dim": about.first.width - waves.offset} | waves.options()
     agree(about, create("waves", **own))
     return create("waves", **(own | options))
 
