@@ -26,30 +26,30 @@ Levels = Mapping[str, Mapping[int, MeanEstimate]]
 """Accuracy in per cent by name and side."""
 
 
-def list_photograph_runs() -> list[Any]:
-    """Runs on Imagenette at 160 pixels, six seeds each."""
-    return select_runs(load_results("equivariance"), *PARTS)
+def list_runs(*parts: str) -> list[Any]:
+    """Runs of these parts of the study, by default those on Imagenette at 160 pixels, six seeds each."""
+    return select_runs(load_results("equivariance"), *(parts or PARTS))
 
 
-def list_encodings() -> list[str]:
+def list_encodings(*parts: str) -> list[str]:
     """Encodings, the best at the size of training first, the learned table last."""
-    names = rank_names(list_photograph_runs())
-    return [*(name for name in names if name != TABLE), TABLE]
+    names = rank_names(list_runs(*parts))
+    return [*(name for name in names if name not in (TABLE, "none")), TABLE]
 
 
 @functools.cache
 def list_sides() -> tuple[int, ...]:
     """Sides in pixels that all encodings were measured at, with all seeds."""
-    runs = list_photograph_runs()
+    runs = list_runs()
     seeds = {run.config.seed for run in runs}
     found = [collect_accuracies(runs, name, "rescale").items() for name in list_encodings()]
     return tuple(sorted(set.intersection(*({side for side, each in sides if each.keys() == seeds} for sides in found))))
 
 
-def collect_seeds(mode: str, side: int) -> dict[str, dict[int, float]]:
+def collect_seeds(mode: str, side: int, *parts: str) -> dict[str, dict[int, float]]:
     """Accuracy on held-out images in per cent, by encoding and seed."""
-    runs = list_photograph_runs()
-    found = {name: collect_accuracies(runs, name, mode).get(side, {}) for name in list_encodings()}
+    runs = list_runs(*parts)
+    found = {name: collect_accuracies(runs, name, mode).get(side, {}) for name in list_encodings(*parts)}
     return {name: each for name, each in found.items() if each}
 
 
@@ -63,14 +63,14 @@ def estimate_accuracies(mode: str) -> Levels:
     return found
 
 
-def compare_ways(*sides: int, base: str = "extrapolate") -> str:
+def compare_ways(*sides: int, parts: Sequence[str] = ()) -> str:
     """What rescaling adds to extrapolation at these sides, in points, from differences of the same run."""
     heads, columns = ["encoding", *(f"{side} px" for side in sides)], []
     for side in sides:
-        own, other = collect_seeds("rescale", side), collect_seeds(base, side)
+        own, other = (collect_seeds(mode, side, *parts) for mode in ("rescale", "extrapolate"))
         gains = {name: [own[name][seed] - value for seed, value in each.items()] for name, each in other.items()}
         columns.append(estimate_means(gains))
-    rows = [[f"`{name}`", *(_format_gain(column.get(name)) for column in columns)] for name in list_encodings()]
+    rows = [[f"`{name}`", *(_format_gain(column.get(name)) for column in columns)] for name in list_encodings(*parts)]
     return format_table(heads, rows)
 
 

@@ -63,6 +63,16 @@ def test_intervals_pool_the_variance_of_all_encodings():
     assert size_tables.estimate_accuracies("rescale")["mixed"][320].half == pytest.approx(half, rel=1e-3)
 
 
+def test_on_tiny_images_half_the_size_is_better_extrapolated():
+    rows = cells(size_tables.compare_ways(16, 48, parts=("main",)))
+    smaller, larger = (
+        {name: float(row[f"{side} px"].split()[0]) for name, row in rows.items() if row[f"{side} px"]} for side in (16, 48)
+    )
+    assert all(-16 <= gain <= -3.8 for name, gain in smaller.items() if name not in ("uniform", "learned-ape"))
+    assert all(gain > 3.5 for gain in larger.values())
+    assert "none" not in rows
+
+
 def test_what_the_page_says_is_so():
     assert all(8.5 <= gain(name, 320) < 12.5 and 11.5 <= gain(name, 480) < 16.5 for name in ROTATIONS)
     assert all(gain(name, side) > 1 for name in ROTATIONS for side in (208, 240, 288, 320, 480))
