@@ -3,11 +3,13 @@
 import io
 
 import pytest
+import timm
 import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
 from ropewalk import export
+from ropewalk.adapters.timm import install
 from ropewalk.functional import apply_rotary
 from ropewalk.models import LM, ViT
 from ropewalk.testing.case import points
@@ -235,3 +237,41 @@ def test_refused(why):
     make, words = REFUSED[why]
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def hosted(name: str | None, *, width: int = 24, **options: object) -> nn.Module:
+    """A model of timm with an encoding, of 3 × 5 patches."""
+    size = {"embed_dim": width, "num_heads": 2, "depth": 2, "num_classes": 5}
+    made = timm.create_model("vit_tiny_patch16_224", img_size=(12, 20), patch_size=4, dynamic_img_size=True, **size)
+    return loud(install(made, name, **options))
+
+
+@pytest.mark.parametrize("name", ["axial", "liere", "learned-ape", "swin-bias", None])
+def test_models_of_timm(name):
+    model, images = hosted(name, **(SMALL if name == "liere" else {})), torch.randn(3, 3, 12, 20)
+    torch.testing.assert_close(export.program(model).module()(images), model(images), rtol=1e-4, atol=1e-4)
+
+
+def test_models_of_timm_at_another_size():
+    model, images = hosted("comrope-ld", block=4, resolution="extrapolate"), torch.randn(3, 3, 16, 8)
+    program = export.program(model, size=(16, 8))
+    torch.testing.assert_close(program.module()(images), model(images), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"install\(…, resolution=…\), got 'rescale'"):
+        export.program(model, size=(16, 8), resolution="rescale")
+
+
+def test_models_of_timm_in_onnx():
+    """The matrix exponentials of LieRE, for which ONNX has no operator, are constants."""
+    model, images = hosted("liere", width=32, block=8), torch.randn(3, 3, 12, 20)
+    assert "matrix_exp" in str(torch.export.export(model, (images,)).graph)
+    (found,) = answer(session(export.onnx(model)), images)
+    torch.testing.assert_close(found, model(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1)])
+def test_other_models_are_refused(model):
+    for make in (export.program, export.onnx):
+        with pytest.raises(
+            TypeError, match=r"ViT or LM of ropewalk, or a model of timm after ropewalk.adapters.timm.install"
+        ):
+            make(model)

@@ -53,7 +53,9 @@ def instance_of(name: str, value: Value, kind: type) -> Value:
 
 
 def integer(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """`value` if it is an integer in a range; True and 2.0 are none."""
+    """`value` if it is an integer in a range; True and 2.0 are none. What torch.jit.trace has for a size is one."""
+    if isinstance(value, Tensor) and torch.jit.is_tracing():  # type: ignore[attr-defined]
+        value = int(value)
     fits = isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
     if fits and not isinstance(value, torch.SymInt) and not -(2**63) <= value < 2**63:
         raise ValueError(f"{name} must be an integer of 64 bits, got {describe(value)}")

@@ -71,7 +71,7 @@ def attend(
         if dropout:
             raise ValueError("flex attention has no dropout: use kernel='sdpa'")
         return _flex(q, k, v, code, mask, causal, scale)
-    grouped = q.shape[1] != k.shape[1]
+    grouped = bool(q.shape[1] != k.shape[1])  # torch.jit.trace has tensors for sizes
     bias = code.scores(q, k)
     if bias is None and mask is None and (not causal or q.shape[2] == k.shape[2]):
         if kernel == "auto" and not (causal or dropout) and few(q, k, v):

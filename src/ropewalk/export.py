@@ -28,7 +28,7 @@ from ropewalk.positions import Resolution
 
 
 def program(
-    model: ViT | LM,
+    model: nn.Module,
     *,
     size: Sequence[int] | None = None,
     resolution: Resolution | None = None,
@@ -36,13 +36,13 @@ def program(
 ) -> ExportedProgram:
     """The program of a model in evaluation mode, for any batch.
 
-    size        Of the images of a ViT; by default that in training.
-    resolution  How patches of another size are positioned, as the ViT takes it.
+    size        Of the images; by default that in training. Models of timm take others if made with dynamic_img_size=True.
+    resolution  How patches of another size are positioned, as the ViT takes it; a model of timm keeps its own way.
     length      Of the texts of an LM, at most. Without it they may be of any length, if its encoding needs no table.
 
     An LM takes whole texts: tokens alone, no positions, cache or mask.
     """
-    given, shapes = _images(model, size) if isinstance(model, ViT) else _texts(length)
+    given, shapes = _texts(length) if isinstance(model, LM) else _images(model, size)
     still = fixed(model, size=size, resolution=resolution, length=length)
     with torch.no_grad():
         made = torch.export.export(still, (given,), dynamic_shapes=(shapes,))
@@ -52,7 +52,7 @@ def program(
 
 
 def onnx(
-    model: ViT | LM | ExportedProgram,
+    model: nn.Module | ExportedProgram,
     *,
     size: Sequence[int] | None = None,
     resolution: Resolution | None = None,
@@ -69,7 +69,7 @@ def onnx(
 
 
 def fixed(
-    model: ViT | LM,
+    model: nn.Module,
     *,
     size: Sequence[int] | None = None,
     resolution: Resolution | None = None,
@@ -79,15 +79,40 @@ def fixed(
 
     One that is in training is copied with its weights: those will not be the ones of these constants for long.
     """
+    model = _check_model(model)
     shared = [] if model.training else [*model.parameters(), *model.buffers()]
     other = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
-    encoding: nn.Module = other.encoding
-    if isinstance(model, ViT):
-        encoding = Still(other.encoding, _grid(model, size), known=model.grid, resolution=resolution)
+    holder: Any = other if isinstance(other, ViT | LM) else other.rope
+    encoding: nn.Module = holder.encoding
+    if not isinstance(other, LM):
+        grid = _grid(other, size)
+        encoding = Still(holder.encoding, grid, _place(other, grid, resolution))
     elif _parts(other.encoding(torch.arange(1))):
         encoding = Rows(other.encoding, length)
-    other._modules = {**other._modules, "encoding": encoding}
+    holder._modules = {**holder._modules, "encoding": encoding}
     return other.eval()
+
+
+def _place(model: Any, grid: tuple[int, ...], resolution: Resolution | None) -> Tensor:
+    """Positions of the patches of an image."""
+    if isinstance(model, ViT):
+        return place_patches(model.encoding, grid, known=model.grid, resolution=resolution)
+    if resolution is not None:
+        raise ValueError(f"a model of timm gets its resolution from install(…, resolution=…), got {resolution!r}")
+    positions: Tensor = model.rope.rule(model.rope.encoding, grid, next(model.parameters()).device)
+    return positions
+
+
+def _check_model(model: Any) -> Any:
+    """The model, if its positions are known here: a model of timm is one with a place for an encoding."""
+    if isinstance(model, ViT | LM):
+        return model
+    if not hasattr(model, "patch_embed") or not isinstance(
+        getattr(getattr(model, "rope", None), "encoding", None), Encoding
+    ):
+        wanted = "a ViT or LM of ropewalk, or a model of timm after ropewalk.adapters.timm.install"
+        raise TypeError(f"model must be {wanted}, got {type(model).__name__}; torch.export.export takes any other model")
+    return model
 
 
 class Still(nn.Module):
@@ -96,12 +121,9 @@ class Still(nn.Module):
     waiting = False
     extension = None
 
-    def __init__(
-        self, encoding: Encoding, sizes: tuple[int, ...], *, known: tuple[int, ...], resolution: Resolution | None
-    ) -> None:
+    def __init__(self, encoding: Encoding, sizes: tuple[int, ...], positions: Tensor) -> None:
         super().__init__()
         self.axes, self.size = encoding.axes, sizes
-        positions = place_patches(encoding, sizes, known=known, resolution=resolution)
         leaves, self.structure = pytree.tree_flatten(settle_size(encoding, sizes)(positions))
         self.names = _keep(self, positions, *leaves)
 
@@ -152,19 +174,30 @@ def _filled(code: Code, positions: Tensor, tables: Iterator[Tensor]) -> Code:
     return replace(code, q_matrix=next(tables).index_select(-4, positions)) if isinstance(code, Turn) else code
 
 
-def _grid(model: ViT, size: Sequence[int] | None) -> tuple[int, ...]:
-    trained = model.encoding.size
-    if size is None and trained is not None:
+def _grid(model: Any, size: Sequence[int] | None) -> tuple[int, ...]:
+    """The grid of patches of images of this size, by default of those in training."""
+    own, patch = isinstance(model, ViT), _patch(model)
+    trained = model.grid if own else tuple(model.patch_embed.grid_size)
+    if size is None:
         return trained
-    sides = positives("size", tuple(size or ()))
-    if len(sides) != model.axes or any(n % p for n, p in zip(sides, model.patch, strict=True)):
-        raise ValueError(f"size must be {model.axes} multiples of the patch {model.patch}, got {size}")
-    return tuple(n // p for n, p in zip(sides, model.patch, strict=True))
+    sides = positives("size", size)
+    if len(sides) != len(patch) or any(n % p for n, p in zip(sides, patch, strict=True)):
+        raise ValueError(f"size must be {len(patch)} multiples of the patch {patch}, got {size}")
+    return tuple(n // p for n, p in zip(sides, patch, strict=True))
 
 
-def _images(model: ViT, size: Sequence[int] | None) -> tuple[Tensor, dict[int, Any]]:
-    channels, weight = model.embed.in_features // math.prod(model.patch), model.embed.weight
-    sides = [n * p for n, p in zip(_grid(model, size), model.patch, strict=True)]
+def _patch(model: Any) -> tuple[int, ...]:
+    return model.patch if isinstance(model, ViT) else tuple(model.patch_embed.patch_size)
+
+
+def _images(model: Any, size: Sequence[int] | None) -> tuple[Tensor, dict[int, Any]]:
+    if isinstance(_check_model(model), ViT):
+        weight = model.embed.weight
+        channels = model.embed.in_features // math.prod(model.patch)
+    else:
+        weight = model.patch_embed.proj.weight
+        channels = weight.shape[1]
+    sides = [n * p for n, p in zip(_grid(model, size), _patch(model), strict=True)]
     return weight.new_zeros(2, channels, *sides), {0: Dim("batch", min=1)}
 
 

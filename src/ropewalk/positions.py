@@ -189,8 +189,7 @@ def grid(
     one_of("coordinates", coordinates, CONVENTIONS)
     resolution = None if resolution is None else check_resolution(resolution, len(sizes))
     float_dtype("dtype", dtype)
-    for n in sizes:
-        integer("sizes", n, least=0)
+    sizes = tuple(integer("sizes", n, least=0) for n in sizes)
     if reference is None:
         reference = [max(n, 1) for n in sizes]
     elif len(positives("reference", reference)) != len(sizes):
