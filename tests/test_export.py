@@ -277,6 +277,6 @@ def test_models_of_timm_in_onnx():
 def test_other_models_are_refused(model):
     for make in (export.program, export.onnx):
         with pytest.raises(
-            TypeError, match=r"ViT or LM of ropewalk, or a model of timm after ropewalk.adapters.timm.install"
+            TypeError, match=r"ViT or LM of ropewalk, or a plain ViT or Eva of timm after ropewalk.adapters.timm.install"
         ):
             make(model)

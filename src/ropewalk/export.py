@@ -110,7 +110,7 @@ def _check_model(model: Any) -> Any:
     if not hasattr(model, "patch_embed") or not isinstance(
         getattr(getattr(model, "rope", None), "encoding", None), Encoding
     ):
-        wanted = "a ViT or LM of ropewalk, or a model of timm after ropewalk.adapters.timm.install"
+        wanted = "a ViT or LM of ropewalk, or a plain ViT or Eva of timm after ropewalk.adapters.timm.install"
         raise TypeError(f"model must be {wanted}, got {type(model).__name__}; torch.export.export takes any other model")
     return model
 
