@@ -12,7 +12,9 @@ that make attention uneven. A host works if
 - at another image size, where the host itself has one, the same holds of "none" and "axial",
 - `uninstall` gives back its outputs to the last bit, and the names in its state dict.
 
-It is refused if `install` says why, and fails otherwise. Rows of a file that is there stay unless they are judged again.
+It is refused if `install` says why, and fails otherwise. Hosts are grouped by structure: class and classes of all modules.
+Of each group the smallest is judged so; the others, which differ in depth, widths and sizes, must take the encoding on the
+meta device at their own size, and keep the shapes of their outputs. Rows of a file that is there stay unless judged again.
 """
 
 import datetime
@@ -20,6 +22,7 @@ import json
 import multiprocessing
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +76,25 @@ class Unfilled(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def list_hosts() -> list[str]:
+@dataclass
+class Host:
+    """A host, its structure (its class and those of all its modules), and its size."""
+
+    name: str
+    structure: tuple[str, ...]
+    weights: int
+
+
+def list_hosts() -> list[Host]:
     """The denominator: see RULE."""
     found = []
     for name in timm.list_models():
         with torch.device("meta"):
             model = timm.create_model(name)
         if any(PROJECTIONS & {*module._modules, *module._parameters} for module in model.modules()):
-            found.append(name)
+            kinds = {f"{type(module).__module__}.{type(module).__name__}" for module in model.modules()}
+            structure = (type(model).__name__, *sorted(kinds))
+            found.append(Host(name, structure, sum(weight.numel() for weight in model.parameters())))
     return found
 
 
@@ -247,7 +261,7 @@ def judge_host(name: str) -> dict[str, str]:
         model, side = build_small(name)
     except Exception as error:
         return {"name": name, "status": "fails", "reason": f"it cannot be made small: {type(error).__name__}: {error}"[:200]}
-    kind = {"name": name, "class": type(model).__name__}
+    kind = {"name": name, "class": type(model).__name__, "judged": "whole"}
     try:
         install(model, "axial")
         uninstall(model)
@@ -281,6 +295,28 @@ def judge_apart(name: str) -> dict[str, str]:
     return {"name": name, "status": "fails", "reason": reason}
 
 
+@torch.no_grad()
+def compare_shapes(name: str, like: dict[str, str]) -> dict[str, str]:
+    """The row of a host of a structure that was judged: it takes the encoding, and its outputs keep their shapes."""
+    row = {"name": name, "class": like.get("class", ""), "judged": f"on the meta device, as {like['name']}"}
+    with torch.device("meta"):
+        model = timm.create_model(name)
+        images = torch.empty(1, 3, *model.pretrained_cfg["input_size"][1:])
+    for module in model.modules():
+        if isinstance(module, nn.Sequential | nn.ModuleList):
+            drop_repeats(module)
+    model.eval()
+    try:
+        before = [each.shape for each in run(model, images)]
+        install(model, "axial")
+        wrong = "" if [each.shape for each in run(model, images)] == before else "outputs have other shapes"
+    except (TypeError, ValueError) as error:
+        return row | {"status": "refused", "reason": str(error)}
+    except Exception as error:
+        return row | {"status": "fails", "reason": f"{type(error).__name__}: {error}"[:300]}
+    return row | {"status": "fails" if wrong else like["status"], "reason": wrong or like["reason"]}
+
+
 def main(path: Path, only: str = "", again: str = "") -> None:
     """Judge and write.
 
@@ -290,17 +326,22 @@ def main(path: Path, only: str = "", again: str = "") -> None:
         again: Judge those anew whose status it is ("refused", "fails"); hosts that have no row are judged in any case.
     """
     found = {row["name"]: row for row in (json.loads(path.read_text())["entries"] if path.exists() else ())}
-    names = list_hosts()
-    for name in names:
-        chosen = re.search(only, name) if only else name not in found or found[name]["status"] in again.split(",")
-        if chosen:
-            found[name] = judge_apart(name)
+    hosts = sorted(list_hosts(), key=lambda host: host.weights)
+    first = {host.structure: host.name for host in reversed(hosts)}
+    for host in sorted(hosts, key=lambda host: host.name != first[host.structure]):
+        name, judged = host.name, first[host.structure]
+        if re.search(only, name) if only else name not in found or found[name]["status"] in again.split(","):
+            found[name] = judge_apart(name) if name == judged else compare_shapes(name, found[judged])
             print(found[name], flush=True)
+            write_rows(path, sorted(host.name for host in hosts), found)
+
+
+def write_rows(path: Path, names: list[str], found: dict[str, dict[str, str]]) -> None:
+    """The file, with counts."""
     rows = [found[name] for name in names if name in found]
     counts = dict(Counter(row["status"] for row in rows))
     head = {"timm": timm.__version__, "torch": torch.__version__, "date": datetime.date.today().isoformat(), "rule": RULE}
     path.write_text(json.dumps(head | {"hosts": len(names), **counts, "entries": rows}, indent=1) + "\n")
-    print(counts, path)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch.overrides import TorchFunctionMode
+from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformerBlock, SwinTransformerBlockV2
 
 import ropewalk as rw
-from ropewalk.adapters.timm import install, installed, uninstall
+from ropewalk.adapters.timm import Grid, grid_kinds, install, installed, register, uninstall
 from tests.adapters.timm.test_install import drawn
 from tests.support.float64_reference import normal
 
@@ -400,3 +402,91 @@ def test_an_attention_that_compares_nothing_is_an_error():
             model(x)
     finally:
         attention.host.forward = forward
+
+
+def torchvision_vit():
+    model = torchvision.models.VisionTransformer(48, 16, 2, 2, 48, 64, num_classes=5)
+    return drawn(model), normal(2, 3, 48, 48, seed=7, dtype=torch.float32)
+
+
+def torchvision_swin(block):
+    options = {"patch_size": [4, 4], "embed_dim": 24, "depths": [2], "num_heads": [2], "window_size": [3, 5], "block": block}
+    if block is SwinTransformerBlockV2:
+        options["downsample_layer"] = PatchMergingV2
+    return drawn(torchvision.models.SwinTransformer(**options)), normal(2, 3, 48, 80, seed=7, dtype=torch.float32)
+
+
+TORCHVISION = {
+    "vit": (torchvision_vit, "encoder.layers.encoder_layer_0.self_attention", 1, grid(3, 3)),
+    "swin": (lambda: torchvision_swin(SwinTransformerBlock), "features.1.1.attn", 0, grid(3, 5)),
+    "swin v2": (lambda: torchvision_swin(SwinTransformerBlockV2), "features.1.1.attn", 0, grid(3, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", TORCHVISION)
+def test_torchvision(kind):
+    make, path, prefix, at = TORCHVISION[kind]
+    model, x = make()
+    out, names = model(x), list(model.state_dict())
+    install(model, "none", image_size=x.shape[-2:])
+    torch.testing.assert_close(model(x), out, rtol=1e-5, atol=1e-5)
+    plain = compared(model, x, path)
+    install(model, "mixed", image_size=x.shape[-2:], interleaved=True)
+    assert installed(model).keys() >= {path}
+    for name, encoding in model.encoding.items():
+        if name != path:
+            torch.nn.init.zeros_(encoding.wave)
+    wave = model.encoding[path].wave.detach()
+    for was, now in zip(plain, compared(model, x, path), strict=True):
+        torch.testing.assert_close(now.double(), turned(was, wave, at, prefix, 2), rtol=0, atol=1e-4)
+        assert (now - was).abs().max() > 1e-2
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(x), model(x))
+    model(x).square().mean().backward()
+    assert model.encoding[path].wave.grad.abs().max() > 0
+    assert torch.equal(uninstall(model)(x), out)
+    assert list(model.state_dict()) == names
+
+
+class OwnAttention(torch.nn.Module):
+    """Attention as the ViTs of torch.hub write it."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.num_heads, self.qkv, self.proj = heads, torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).flatten(2))
+
+
+class OwnViT(torch.nn.Module):
+    """A ViT without any grid that one could find, and a mean over its tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Conv2d(3, 48, 16, 16)
+        self.attention = OwnAttention(48, 2)
+
+    def forward(self, x):
+        return self.attention(self.embed(x).flatten(2).mT)
+
+
+def test_attention_of_one_s_own(monkeypatch):
+    model, x = drawn(OwnViT()), normal(2, 3, 48, 80, seed=7, dtype=torch.float32)
+    monkeypatch.setattr(grid_kinds, "REGISTERED", {})
+    with pytest.raises(TypeError, match=r"test_grids\.OwnViT: register\(ITS_ATTENTION_CLASS, place\)"):
+        install(model, "mixed")
+    register(OwnAttention, lambda attention, model, x: Grid((3, 5)))
+    with pytest.raises(ValueError, match=r"OwnViT does not say for which images it is: give image_size"):
+        install(model, "mixed")
+    plain = compared(model, x, "attention")
+    install(model, "mixed", image_size=(48, 80), interleaved=True)
+    wave = model.encoding["attention"].wave.detach()
+    for was, now in zip(plain, compared(model, x, "attention"), strict=True):
+        torch.testing.assert_close(now.double(), turned(was, wave, grid(3, 5), 0, 2), rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match="Unknown layout 'nhd'; expected one of bhnd"):
+        register(OwnAttention, layout="nhd")
+    with pytest.raises(TypeError, match="a class of modules"):
+        register(model.attention)

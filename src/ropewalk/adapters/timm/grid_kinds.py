@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from ropewalk.adapters.timm import grids
 from ropewalk.adapters.timm.class_swap import Swapped, host_of
 from ropewalk.adapters.timm.grids import Grid, Place, pair
+from ropewalk.adapters.timm.scoring import LAYOUTS
+from ropewalk.arguments import one_of
 
 
 class Frame(threading.local):
@@ -97,6 +99,9 @@ KINDS: dict[str, Kind] = {
     "vision_transformer_sam.Attention": Kind(grids.channels_last, "(bh)nd"),
     "visformer.Attention": Kind(grids.rows_first),
     "volo.Attention": Kind(grids.channels_last),
+    "swin_transformer.ShiftedWindowAttention": Kind(grids.window),  # torchvision's, as the next two
+    "swin_transformer.ShiftedWindowAttentionV2": Kind(grids.window),
+    "activation.MultiheadAttention": Kind(grids.patches),
     "attention.Attention": Kind(of_model),
     "attention.AttentionRope": Kind(of_model, without="rope"),
     "attention2d.Attention2d": Kind(grids.rows_first),
@@ -134,6 +139,32 @@ def name_kind(module: nn.Module) -> str:
     """The last two parts of the name of a module's class: "swin_transformer.WindowAttention"."""
     kind = host_of(module)
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+
+REGISTERED: dict[type[nn.Module], Kind] = {}
+
+
+def register(attention: type[nn.Module], place: Place = grids.patches, *, layout: str = "bhnd") -> None:
+    """Let `install` act in an attention class of your own, or of another library.
+
+    It must compute its scores by `scaled_dot_product_attention`, or by q @ kᵀ as the first matrix product of its `forward`.
+
+    attention  The class. Its instances have `num_heads` if heads are in the batch.
+    place      A function of the attention, the model and the attention's arguments that returns the `Grid` of its tokens. By
+               default they are the patches of `model.patch_embed`, row by row after `model.num_prefix_tokens` others.
+    layout     How q lies where the scores are computed: "bhnd", batch, heads, tokens and channels; "bwhnd" or "bhwnd", with
+               windows before or after heads; "(bh)nd", heads in the batch.
+    """
+    if not (isinstance(attention, type) and issubclass(attention, nn.Module)):
+        raise TypeError(f"attention must be a class of modules, got {attention!r}")
+    if not callable(place):
+        raise TypeError(f"place must be a function that returns a Grid, got {place!r}")
+    REGISTERED[attention] = Kind(place, one_of("layout", layout, LAYOUTS))
+
+
+def find_kind(module: nn.Module) -> Kind | None:
+    """The kind of an attention, if it is one that is known."""
+    return REGISTERED.get(host_of(module)) or KINDS.get(name_kind(module))
 
 
 # Maps on their way to attention that gets tokens alone

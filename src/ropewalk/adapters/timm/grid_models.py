@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ropewalk.adapters.timm.class_swap import Swapped, restore, swap
-from ropewalk.adapters.timm.grid_kinds import KINDS, LEFT, Kind, Tapped, find_taps, name_kind
+from ropewalk.adapters.timm.grid_kinds import LEFT, Kind, Tapped, find_kind, find_taps, name_kind
 from ropewalk.adapters.timm.grids import Grid
 from ropewalk.adapters.timm.rope import Rule
 from ropewalk.adapters.timm.scoring import Coding, Noting
@@ -54,10 +54,14 @@ class Survey:
         left = "; ".join(f"{name} stays as it is: {reason}" for name, reason in self.left.items())
         return ". ".join(part for part in (found, left) if part)
 
-    def refusal(self, kind: str) -> str:
+    def refuse(self, kind: type[nn.Module]) -> str:
         """Why no attention can have an encoding."""
+        name = f"{kind.__module__}.{kind.__name__}"
+        if not self.left:
+            known = "a plain ViT of timm's, or have attention of a kind that is known (see the table of hosts in the docs)"
+            return f"the model must be {known}, got {name}: register(ITS_ATTENTION_CLASS, place) makes a kind known"
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left.items())
-        return f"no attention of {kind} compares tokens that have positions ({reasons}): an encoding has nothing to act on"
+        return f"no attention of {name} compares tokens that have positions ({reasons}): an encoding has nothing to act on"
 
 
 class GridAttention(Swapped):
@@ -105,7 +109,7 @@ class GridModel(Swapped):
 
 def survey(model: nn.Module, image_size: Sequence[int] | None = None) -> Survey:
     """Run a model on the meta device and note where its attention compares which q and k."""
-    found = {path: module for path, module in model.named_modules() if name_kind(module) in KINDS}
+    found = {path: (module, kind) for path, module in model.named_modules() if (kind := find_kind(module)) is not None}
     left = {name.rpartition(".")[2]: LEFT[name] for module in model.modules() if (name := name_kind(module)) in LEFT}
     if not found:
         return Survey((), left)
@@ -118,14 +122,14 @@ def survey(model: nn.Module, image_size: Sequence[int] | None = None) -> Survey:
     spots = []
     for path, (grid, q, k) in seen.items():
         heads, keys = q[1], k[1]
-        spots.append(Spot(path, KINDS[name_kind(found[path])], grid.sizes, heads, None if keys == heads else keys, q[3]))
+        spots.append(Spot(path, found[path][1], grid.sizes, heads, None if keys == heads else keys, q[3]))
     return Survey(tuple(spots), left)
 
 
 def _image_size(model: Any) -> tuple[int, int]:
     """The image size that a model was made for."""
-    for holder in (getattr(model, "patch_embed", None), getattr(model, "encoder", None), model):
-        size = getattr(holder, "img_size", None)
+    holders = [getattr(model, name, None) for name in ("patch_embed", "pixel_embed", "encoder")]
+    for size in (*(getattr(holder, "img_size", None) for holder in (*holders, model)), getattr(model, "image_size", None)):
         if isinstance(size, int) or (isinstance(size, tuple) and len(size) == 2 and isinstance(size[0], int)):
             return (size, size) if isinstance(size, int) else size
     config = getattr(model, "pretrained_cfg", None) or {}
@@ -134,14 +138,13 @@ def _image_size(model: Any) -> tuple[int, int]:
     return config["input_size"][-2:]
 
 
-def _shapes(model: nn.Module, found: dict[str, nn.Module], image_size: Sequence[int]) -> dict[str, Any]:
+def _shapes(model: nn.Module, found: dict[str, tuple[nn.Module, Kind]], image_size: Sequence[int]) -> dict[str, Any]:
     """The grid of each attention that runs, and the shapes of its q and k as (B H N D)."""
     seen: dict[str, Any] = {}
     running: list[Any] = []
     handles, taps = [], [(module, tap) for module, tap in find_taps(model) if not isinstance(module, Tapped)]
     training = {module: module.training for module in model.modules()}
-    for path, module in found.items():
-        kind = KINDS[name_kind(module)]
+    for path, (module, kind) in found.items():
 
         def enter(module: nn.Module, given: Any, named: Any, path: str = path, kind: Kind = kind) -> None:
             grid = kind.place(module, model, *given, **named)

@@ -110,7 +110,9 @@ def channels_last(attention: Any, model: Any, x: Tensor, *given: Any, **named: A
 
 def patches(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
     """The model's grid of patches, after its class tokens and registers if these are there."""
-    embed = model.patch_embed
+    embed = getattr(model, "patch_embed", None)
+    if embed is None:  # torchvision's
+        return fit_tokens([pair([model.image_size // model.patch_size] * 2)], model, x)
     return fit_tokens([_grid_of(each) for each in (embed if isinstance(embed, nn.ModuleList) else [embed])], model, x)
 
 

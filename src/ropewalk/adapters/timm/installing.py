@@ -103,13 +103,18 @@ def _install_grids(
     try:
         found = survey(model, image_size)
         if not found.spots:
-            raise plain if not found.left else TypeError(found.refusal(host_of(model).__name__)) from plain
+            raise plain if _plain(model) else TypeError(found.refuse(host_of(model))) from plain
         made = make_encodings(model, found, encoding, options)
     except BaseException:
         put_back(model, old)
         raise
     put_grids(model, found.spots, made, rule)
     return found
+
+
+def _plain(model: nn.Module) -> bool:
+    """Whether it is a plain ViT of timm's, so that its own error says what is wrong with it."""
+    return issubclass(host_of(model), VisionTransformer | Eva)
 
 
 def _install_plain(

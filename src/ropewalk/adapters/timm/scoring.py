@@ -52,6 +52,8 @@ class Scoring(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is FUSED:
             return self._fused(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._multi_head(*args, **kwargs)
         if not self.met and func in PRODUCTS:
             return self._product(func, *args)
         if self.added is not None and func in SOFTMAXES:
@@ -68,6 +70,24 @@ class Scoring(TorchFunctionMode):
             return FUSED(q, k, v, attn_mask, **options)
         mask = attn_mask if attn_mask is None or self.layout != "(bh)nd" else self._heads(attn_mask)
         return self._as_before(self.fused(q.to(dtype), k.to(dtype), self._heads(v), mask, **options), queries)
+
+    def _multi_head(
+        self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *rest: Any, **named: Any
+    ) -> Any:
+        """What `nn.MultiheadAttention` calls: its own way to the scores is closed to modes."""
+        weight, bias, bias_k, bias_v, zeros, dropout, out_weight, out_bias = rest[:8]
+        asked = [named.get(name) for name in ("key_padding_mask", "attn_mask", "q_proj_weight")] + [bias_k, bias_v]
+        if (
+            not (query is key is value)
+            or zeros
+            or named.get("need_weights", True)
+            or any(each is not None for each in asked)
+        ):
+            wanted = "nn.MultiheadAttention with an encoding takes one input, without masks, and need_weights=False"
+            raise ValueError(f"{wanted}: leave out other arguments, or install no encoding in it")
+        q, k, v = F.linear(query, weight, bias).unflatten(-1, (3, heads, -1)).permute(2, 1, 3, 0, 4).unbind(0)
+        out = self._fused(q, k, v, dropout_p=dropout if named.get("training", True) else 0.0)
+        return F.linear(out.permute(2, 0, 1, 3).flatten(2), out_weight, out_bias), None
 
     def _product(self, func: Any, a: Tensor, b: Tensor) -> Tensor:
         self.met = True
