@@ -109,10 +109,6 @@ def build_small(name: str) -> tuple[nn.Module, int]:
     with Unfilled():
         for smaller in (*(size for size in SIZES if size < side), None):
             try:
-                if smaller is not None and smaller % int(
-                    getattr(getattr(model, "patch_embed", None), "patch_size", (1,))[0]
-                ):
-                    continue
                 model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
                 if smaller is None or takes_images(model, smaller):
                     side = smaller or side
@@ -120,9 +116,14 @@ def build_small(name: str) -> tuple[nn.Module, int]:
             except (TypeError, ValueError, AssertionError, RuntimeError):
                 if smaller is None:
                     raise
-    for module in model.modules():
-        if isinstance(module, nn.Sequential | nn.ModuleList):
-            drop_repeats(module)
+    lists: dict[Any, Any] = {
+        each: each._modules for each in model.modules() if isinstance(each, nn.Sequential | nn.ModuleList)
+    }
+    for blocks in lists:
+        drop_repeats(blocks)
+    if not takes_images(model, side):  # some blocks are not like others of equal shape
+        for blocks, all_of_them in lists.items():
+            blocks._modules = all_of_them
     side = next((size for size in SIZES[1:] if size < side and takes_images(model, size)), side)
     normalize_maps(draw_weights(model), torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0)))
     return model, side

@@ -9,6 +9,7 @@ import timm
 import torch
 import torch.nn.functional as F
 import torchvision
+from timm.models.naflexvit import NaFlexVit, NaFlexVitCfg
 from torch.overrides import TorchFunctionMode
 from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformerBlock, SwinTransformerBlockV2
 
@@ -490,3 +491,65 @@ def test_attention_of_one_s_own(monkeypatch):
         register(OwnAttention, layout="nhd")
     with pytest.raises(TypeError, match="a class of modules"):
         register(model.attention)
+
+
+def naflex(**options):
+    small = {"embed_dim": 48, "depth": 2, "num_heads": 2, "reg_tokens": 1, "pos_embed": "none"}
+    return drawn(NaFlexVit(NaFlexVitCfg(**(small | options)), num_classes=5, img_size=96))
+
+
+def flexible(*grids, tokens=16):
+    """Patches of images of several sizes, padded, and the images."""
+    images = [normal(1, 3, 16 * rows, 16 * columns, seed=rows, dtype=torch.float32) for rows, columns in grids]
+    patches, coords, valid = (
+        torch.zeros(len(grids), tokens, 768),
+        torch.zeros(len(grids), tokens, 2),
+        torch.zeros(len(grids), tokens),
+    )
+    for i, (image, (rows, columns)) in enumerate(zip(images, grids, strict=True)):
+        count = rows * columns
+        patches[i, :count] = image[0].unfold(1, 16, 16).unfold(2, 16, 16).permute(1, 2, 3, 4, 0).reshape(count, 768)
+        coords[i, :count] = torch.tensor(grid(rows, columns))
+        valid[i, :count] = 1
+    return {"patches": patches, "patch_coord": coords.long(), "patch_valid": valid.bool()}, images
+
+
+@pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")
+@pytest.mark.parametrize("resolution", ["extrapolate", "rescale"])
+def test_images_of_several_sizes_in_a_batch(resolution):
+    """Each as it is alone, where the encoding places its grid; and as by the model's own mask for none."""
+    model = naflex()
+    batch, images = flexible((3, 5), (4, 2))
+    plain = model(batch)
+    torch.testing.assert_close(install(model, "none", image_size=(96, 96))(batch), plain, rtol=1e-5, atol=1e-5)
+    install(model, "mixed", resolution=resolution, image_size=(96, 96))
+    together = model(batch)
+    assert (together - plain).abs().max() > 1e-3
+    torch.testing.assert_close(together, torch.cat([model(image) for image in images]), rtol=1e-4, atol=1e-4)
+    together.square().mean().backward()
+    assert all(encoding.wave.grad.abs().max() > 0 for encoding in model.encoding.values())
+    model.set_grad_checkpointing(True)
+    torch.testing.assert_close(model(batch), together)
+    with pytest.raises(ValueError, match="coordinates='index' and no rule of extension"):
+        install(model, "axial", coordinates="pi", image_size=(96, 96))(batch)
+    torch.testing.assert_close(uninstall(model)(batch), plain, rtol=0, atol=0)
+
+
+def test_an_image_of_naflexvit_is_turned_as_that_of_a_plain_vit():
+    """Its own rotation is replaced; patches that are dropped take their positions along."""
+    model = naflex(rope_type="axial")
+    x = normal(2, 3, 96, 96, seed=7, dtype=torch.float32)
+    before = model(x)
+    plain = compared(install(model, "none", image_size=(96, 96)), x, "blocks.0.attn")
+    install(model, "mixed", interleaved=True, image_size=(96, 96))
+    wave = model.encoding["blocks.0.attn"].wave.detach()
+    for was, now in zip(plain, compared(model, x, "blocks.0.attn"), strict=True):
+        torch.testing.assert_close(
+            now.double(), turned(was, wave, grid(6, 6), model.num_prefix_tokens, 2), rtol=0, atol=1e-4
+        )
+    with pytest.raises(ValueError, match="cannot be kept as an encoding: name the one"):
+        install(model, image_size=(96, 96))
+    assert torch.equal(uninstall(model)(x), before)
+    dropping = naflex(patch_drop_rate=0.5)
+    batch, _ = flexible((3, 5), (4, 2))
+    assert install(dropping, "mixed", image_size=(96, 96)).train()(batch).isfinite().all()

@@ -11,7 +11,7 @@ the same names, of classes that inherit from timm's. The encoding is `model.enco
 `uninstall` puts everything back.
 
 It takes models whose attention has grids of its own, too (Swin, MaxViT, BEiT, Hiera, PVT, …, torchvision's ViT and Swin):
-there `model.encoding` is a dictionary, of an encoding for each attention by its name. `register` makes other attention known.
+there `model.encoding` is a dictionary, of an encoding for each attention by its name. `register` is for other attention.
 """
 
 from ropewalk.adapters.timm.attach import uninstall as uninstall

@@ -47,9 +47,8 @@ def of_model(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -
     return place(attention, model, x)
 
 
-FRAMED = {"PoolingVisionTransformer", "ByobNet", "CSATv2", "Qwen3VitEncoder", "Qwen3VitClassifier"} | {
-    "DeepseekVitEncoder",
-    "DeepseekVitClassifier",
+FRAMED = {"PoolingVisionTransformer", "ByobNet", "CSATv2", "NaFlexVit"} | {
+    f"{family}{part}" for family in ("Qwen3Vit", "DeepseekVit") for part in ("Encoder", "Classifier")
 }
 
 
@@ -72,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "efficientformer.Attention": Kind(grids.square),
     "efficientformer_v2.Attention2d": Kind(grids.resolution),
     "efficientformer_v2.Attention2dDownsample": Kind(grids.halved),
+    "eva.EvaAttention": Kind(of_model, without="rope"),
     "fastvit.Attention": Kind(grids.rows_first),
     "gcvit.WindowAttentionGlobal": Kind(grids.window),
     "hiera.MaskUnitAttention": Kind(grids.mask_units, "bhwnd"),
@@ -175,7 +175,7 @@ class Tap:
     """A child of a module, or the module itself, that sees a map: its sizes, from the arguments or the output."""
 
     child: str
-    sizes: Callable[[Any, tuple[Any, ...], Any], tuple[int, int]]
+    sizes: Callable[[Any, tuple[Any, ...], Any], tuple[int, int] | None]
     before: bool = False
 
 
@@ -197,6 +197,7 @@ TAPS: dict[str, Tap] = {
     "deepseek_vit.DeepseekVitEncoder": Tap("patch_embed", _channels_last),
     "metaformer.Downsampling": Tap("", _rows_first),
     "mobilevit.MobileVitBlock": Tap("", _unfolded, before=True),
+    "naflexvit.NaFlexEmbeds": Tap("", lambda module, given, out: None if out[1] is None else pair(out[1])),
     "nextvit.PatchEmbed": Tap("", _rows_first),
     "pit.ConvEmbedding": Tap("", _rows_first),
     "pit.Pooling": Tap("", _rows_first),

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from ropewalk.adapters.timm.class_swap import Swapped, restore, swap
-from ropewalk.adapters.timm.grid_kinds import LEFT, Kind, Tapped, find_kind, find_taps, name_kind
+from ropewalk.adapters.timm.grid_kinds import FRAME, LEFT, Kind, Tapped, find_kind, find_taps, name_kind
 from ropewalk.adapters.timm.grids import Grid
+from ropewalk.adapters.timm.naflex_tokens import Tokens
 from ropewalk.adapters.timm.rope import Rule
 from ropewalk.adapters.timm.scoring import Coding, Noting
 from ropewalk.code import Code
@@ -73,8 +74,13 @@ class GridAttention(Swapped):
     grid_model: tuple[nn.Module]  # in a tuple, so that it is no child
 
     def forward(self, *given: Any, **named: Any) -> Any:
-        grid = self.grid_kind.place(self, self.grid_model[0], *given, **named)
-        mode = Coding(self._code(grid, given[0].device), self.encoding.heads, self.grid_kind.layout)
+        tokens = named.get("attn_mask")
+        if isinstance(tokens, Tokens):
+            named["attn_mask"] = tokens.mask
+            code = self._code_tokens(tokens, given[0].device)
+        else:
+            code = self._code(self.grid_kind.place(self, self.grid_model[0], *given, **named), given[0].device)
+        mode = Coding(code, self.encoding.heads, self.grid_kind.layout)
         if self.grid_kind.without:
             named[self.grid_kind.without] = None
         with mode:
@@ -88,6 +94,11 @@ class GridAttention(Swapped):
         encoding = settle_size(self.encoding, grid.sizes)
         code = cast(Code, encoding(q) if k is None else encoding(q, k))
         return code.prefixed(q=grid.prefix, k=grid.prefix)
+
+    def _code_tokens(self, tokens: Tokens, device: torch.device) -> Code:
+        encoding = self.encoding if tokens.sizes is None else settle_size(self.encoding, tokens.sizes)
+        code = cast(Code, encoding(tokens.place(self.grid_rule, self.encoding, device)))
+        return code.prefixed(q=tokens.prefix, k=tokens.prefix)
 
 
 class GridModel(Swapped):
@@ -105,6 +116,19 @@ class GridModel(Swapped):
         own = super().no_weight_decay() if hasattr(self.host, "no_weight_decay") else set()  # type: ignore[misc]
         named = ((path, name) for path, encoding in self.encoding.items() for name, _ in encoding.named_parameters())
         return set(own) | {f"{path}.encoding.{name}" for path, name in named}
+
+
+class FlexibleModel(GridModel):
+    """NaFlexViT, which says to its attention where the patches of each image are."""
+
+    num_prefix_tokens: int
+
+    def _forward_embeds(self, x: Any, patch_coord: Any, patch_valid: Any, attn_mask: Any) -> dict[str, Any]:
+        embeds = super()._forward_embeds(x, patch_coord, patch_valid, attn_mask)  # type: ignore[misc]
+        sizes = FRAME.sizes if patch_coord is None else None
+        kept = embeds.get("keep_indices")
+        tokens = Tokens(embeds["attn_mask"], sizes, patch_coord, kept, self.num_prefix_tokens)
+        return embeds | {"attn_mask": tokens, "rope_embeds": None}
 
 
 def survey(model: nn.Module, image_size: Sequence[int] | None = None) -> Survey:
@@ -209,7 +233,7 @@ def put_grids(model: Any, spots: Sequence[Spot], encodings: Sequence[Encoding], 
     for module, tap in find_taps(model):
         put_tap(module, tap)
     model.grid_spots = tuple(spots)
-    swap(model, GridModel)
+    swap(model, FlexibleModel if name_kind(model) == "naflexvit.NaFlexVit" else GridModel)
 
 
 @dataclass(frozen=True)
