@@ -116,6 +116,7 @@ def build_small(name: str) -> tuple[nn.Module, int]:
             except (TypeError, ValueError, AssertionError, RuntimeError):
                 if smaller is None:
                     raise
+    model.pretrained_cfg["input_size"] = (3, side, side)
     lists: dict[Any, Any] = {
         each: each._modules for each in model.modules() if isinstance(each, nn.Sequential | nn.ModuleList)
     }
