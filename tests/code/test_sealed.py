@@ -84,8 +84,9 @@ def test_carriers_of_codes_are_no_containers():
     from ropewalk.adapters.timm.attention import Handed
     from ropewalk.adapters.transformers.apply_rotary import Few
     from ropewalk.adapters.transformers.code_state import Carried, Scored
+    from ropewalk.adapters.transformers.token_rows import Rows, SealedTable
 
-    for kind in (Sealed, Handed, Few, Carried, Scored):
-        assert kind.__bases__ == (object,)
+    for kind in (Sealed, Handed, Few, Carried, Scored, Rows, SealedTable):
+        assert not issubclass(kind, tuple | list | dict | torch.nn.Module)
         assert not hasattr(kind, "__dataclass_fields__")
         assert kind not in torch.utils._pytree.SUPPORTED_NODES

@@ -55,7 +55,7 @@ def install(
                 its encoding.
     jitter      In training, stretches each axis by a factor of its own between 1/jitter and jitter.
     rescale     In training, stretches all axes by one factor between 1/rescale and rescale.
-    image_size  Rows and columns of the images that the model was made for, if it does not say so itself.
+    image_size  Rows and columns of the images that the model was made for, where it does not know.
     describe    Whether to print in a line what was found and done.
     """
     given = {"shift": shift, "jitter": jitter, "rescale": rescale}
