@@ -1,7 +1,7 @@
 """Where a model of transformers makes a rotary embedding, and which attention uses it: found by structure, not by name.
 
-A rotary embedding is a module with a class name such as `LlamaRotaryEmbedding` or `DINOv3ViTRopePositionEmbedding`. The module
-that has it, a decoder, a vision tower or an attention, is the host. Its attention is every module in it with a method that
+A rotary embedding is a module with a class name such as `LlamaRotaryEmbedding` or `DINOv3ViTRopePositionEmbedding`. What
+contains it, a decoder, a vision tower or an attention, is the host. Its attention is every module in it with a method that
 calls a rotation function, such as `apply_rotary_pos_emb`, but for what belongs to another host inside.
 """
 
