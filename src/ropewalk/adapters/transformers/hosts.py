@@ -181,10 +181,17 @@ def find(model: nn.Module, tower: str | None = None, key: str | None = None) -> 
 
 def describe_missing(model: Any) -> str:
     """Why nothing can be installed in a model without hosts."""
-    wanted = "an encoding can be installed in a model of transformers with a rotary embedding and attention that uses it"
-    if isinstance(model, nn.Module) and (made := [module for module in model.modules() if is_rotary(module)]):
-        return f"{wanted}; nothing beside {type(made[0]).__name__} calls a function such as apply_rotary_pos_emb"
-    return wanted
+    wanted = "a model needs a rotary embedding, and attention that calls a function such as apply_rotary_pos_emb"
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    made = next((type(module).__name__ for module in modules if is_rotary(module)), None)
+    uses = next((type(module).__name__ for module in modules if find_rotations(host_class(module))), None)
+    if made is not None:
+        return f"{wanted}; nothing beside {made} calls one: if yours has another name, register it"
+    if uses is not None:
+        return (
+            f"{wanted}; {uses} calls one, but makes its tables by itself: give the model a rotary embedding, or register it"
+        )
+    return f"{wanted}; if yours have other names, register them"
 
 
 def _rotary_children(module: nn.Module) -> list[str]:

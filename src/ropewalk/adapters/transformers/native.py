@@ -271,7 +271,12 @@ def _by_config(host: Host, about: Found, config: Any, options: dict[str, Any]) -
         del error
         return None
     settled = by_length(made) and found.get("extension", {}).get("rope_type") not in BY_CALL
-    return made.at(config.max_position_embeddings) if settled else made
+    longest = getattr(config, "max_position_embeddings", None)
+    if settled and longest is None:
+        raise HostRefusedError(
+            f"the rule {made.config()['extension']} goes by the longest text, and its config has no length"
+        )
+    return made.at(longest) if settled and longest is not None else made
 
 
 def agree(about: Found, encoding: Encoding) -> None:

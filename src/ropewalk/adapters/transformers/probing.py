@@ -296,8 +296,12 @@ def measure(shapes: Shapes, rotary: nn.Module, kind: str, point: Tensor, layer_t
 
     args = [replaced(value) for value in call.args]
     options = {name: replaced(value) for name, value in call.options.items()}
-    with torch.no_grad():
-        out = call.function(*args, **options)
+    try:
+        with torch.no_grad():
+            out = call.function(*args, **options)
+    except Exception as error:  # whatever a host raises when it is given something that it does not know
+        said = f"{type(error).__name__}: {error}"
+        raise HostRefusedError(f"{call.name} could not be tried on basis vectors: {said}") from error
     out = out[side if len(shapes.calls) == 1 else 0] if isinstance(out, tuple) else out
     if out.numel() != width * width:
         raise HostRefusedError(f"the tables of {type(rotary).__name__} go along another axis of q than that of tokens")
