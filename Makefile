@@ -5,6 +5,7 @@
 #   make check     a minute's feedback while working: lint, and the tests of what most changes touch
 #   make test      what CI runs: lint, the site, and all tests but exhaustive ones
 #   make test-all  exhaustive tests too; `make test-all GROUP=kernels` runs one group of them. Commit results/test-all.json
+#   make hosts     judges encodings in every model family of transformers and timm, for results/*-hosts.json
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -14,7 +15,7 @@ CHECKED := tests/test_package.py tests/test_encoding.py tests/test_exhaustive.py
 	tests/code tests/lab/test_config.py tests/lab/test_public_names.py tests/lab/test_record.py tests/lab/test_run_names.py \
 	tests/testing/test_contract.py -k 'not test_contract or (mixed or rope or alibi) and not compile and not export'
 
-.PHONY: setup demo docs lint check test test-all clean
+.PHONY: setup demo docs lint check test test-all hosts clean
 
 setup: .venv/ready
 
@@ -51,6 +52,10 @@ test-all: setup
 	$(MAKE) --jobs 2 lint docs
 	$(PYTEST) --record --all
 endif
+
+hosts: setup
+	$(BIN)/python benchmarks/transformers_hosts.py
+	$(BIN)/python benchmarks/timm_hosts.py --path results/timm-hosts.json
 
 clean:
 	rm -rf .venv out .mypy_cache .pytest_cache .ruff_cache

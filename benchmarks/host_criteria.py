@@ -164,18 +164,20 @@ def _compare(criterion: str, what: str, found: Outputs, wanted: Outputs) -> floa
     for name, value in wanted.items():
         if found[name].shape != value.shape:
             raise Failed(criterion, f"{what}: {name} has shape {tuple(found[name].shape)}, {tuple(value.shape)} in the host")
-        worst = max(worst, _difference(found[name], value))
+        worst = max(worst, compute_difference(found[name], value))
         if not worst <= TOLERANCE:
             raise Failed(criterion, f"{what}: {name} differs by {worst:.1e} of its largest value")
     return worst
 
 
-def _difference(found: Tensor, wanted: Tensor) -> float:
+def compute_difference(found: Tensor, wanted: Tensor) -> float:
     """The largest difference as a share of the largest value; infinite and masked values must be the same."""
     finite = wanted.abs() < MASKED
-    if not torch.equal(found.abs() < MASKED, finite) or not finite.any():
-        return 0.0 if torch.equal(found, wanted) else float("inf")
-    found, wanted = found[finite].double(), wanted[finite].double()
+    if not torch.allclose(found[~finite], wanted[~finite], rtol=0, atol=0, equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    found, wanted = found[finite].double().nan_to_num(nan=float("inf")), wanted[finite].double()
     return ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30)).item()
 
 
@@ -199,7 +201,7 @@ def _change_frequencies(host: _Host, model: PreTrainedModel) -> float:
     for name, tensor in tensors:
         with changed_by(tensor, 1.01):
             after = run(model, host.inputs)
-        change = max(_difference(after[key], before[key]) for key in before)
+        change = max(compute_difference(after[key], before[key]) for key in before)
         if not change >= SENSITIVE:
             by = f"only by {change:.0e}" if change else "not at all"
             raise Failed("wired", f"{name} changed by 1 % changes outputs {by}")

@@ -2,11 +2,12 @@
 
 A family is a directory of `transformers/models`. It is listed if one of its `modeling_*.py` files defines a class or a
 function with one of the words rotary, rope, rotate in its name (words as in CamelCase or snake_case, so that "property" is
-none), by the syntax tree of the file. This includes files that only compute positions for the rotary embedding of a part
+none). This includes files that only compute positions for the rotary embedding of a part
 (`get_rope_index`).
 """
 
 import ast
+import hashlib
 import importlib
 import inspect
 import re
@@ -16,7 +17,8 @@ from pathlib import Path
 import transformers
 from transformers import PreTrainedModel
 
-WORDS = re.compile(r"(?:^|_|(?<=[a-z0-9]))(?:Rotary|rotary|RoPE|Rope|ROPE|rope|Rotate|rotate)(?=$|_|[A-Z0-9])")
+WORDS = re.compile(r"(?:Rotary|RoPE|Rope|ROPE|Rotate|(?:^|_)(?:rotary|rope|rotate))(?=$|[_A-Z0-9])")
+DEFINED = re.compile(r"^[ \t]*(?:class|def) (\w+)", re.MULTILINE)
 MODELS = Path(transformers.__file__).parent / "models"
 # The class that is judged where the order of `ENDINGS` finds another or none.
 CHOSEN = {
@@ -47,11 +49,33 @@ def list_families() -> dict[str, list[str]]:
 
 
 def _rotary_names(folder: Path) -> list[str]:
-    names: set[str] = set()
+    texts = [file.read_text() for file in sorted(folder.glob("modeling_*.py"))]
+    return sorted({name for text in texts for name in DEFINED.findall(text) if WORDS.search(name)})
+
+
+def compute_structure(family: str) -> str:
+    """What families have in common whose rotary functions and rotary modules' forward have the same code but for names."""
+    return hashlib.sha256("\n".join(_rotary_code(MODELS / family)).encode()).hexdigest()[:12]
+
+
+def _rotary_code(folder: Path) -> list[str]:
+    """The code of rotary functions and rotary modules' forward, without docstrings, annotations and decorators, sorted."""
+    found: set[str] = set()
     for file in sorted(folder.glob("modeling_*.py")):
-        nodes = ast.walk(ast.parse(file.read_text()))
-        names |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    return sorted(name for name in names if WORDS.search(name))
+        for node in ast.parse(file.read_text()).body:
+            rotary = isinstance(node, ast.ClassDef | ast.FunctionDef) and WORDS.search(node.name)
+            if rotary and isinstance(node, ast.FunctionDef):
+                found.add(_plain_code(node))
+            elif rotary and isinstance(node, ast.ClassDef):
+                methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+                found |= {_plain_code(method) for method in methods}
+    return sorted(found)
+
+
+def _plain_code(function: ast.FunctionDef) -> str:
+    parameters = [argument.arg for argument in function.args.args]
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return f"{parameters}\n" + "\n".join(ast.unparse(statement) for statement in body)
 
 
 def choose_class(family: str) -> type[PreTrainedModel]:

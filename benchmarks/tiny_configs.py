@@ -18,7 +18,7 @@ MOST_LAYERS = 4
 SIZES = [
     (r"vocab_size_per_layer_input", VOCABULARY),
     (r"hidden_size_per_layer_input", 8),
-    (r"position_embedding_size|pos_emb_(height|width)", 8),
+    (r"position_embedding_size|pos_emb_(height|width)", 16),
     (r"(nemo_conv|ext_pw_out|depthwise_separable_out)_channels?|downsample_hidden_size", 32),
     (r"(\w+_)?(vocab_size|vocabulary_size)", VOCABULARY),
     (r"(\w+_)?(head_dim|qk_rope_head_dim|qk_nope_head_dim|v_head_dim|d_head|key_head_dim|value_head_dim)", HEAD_DIM),
@@ -167,6 +167,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
         "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
         "sliding_window": 4,
     },
+    "DacConfig": {"encoder_hidden_size": 4, "decoder_hidden_size": 64},
     "Dots1Config": {"n_shared_experts": 1},
     "HunYuanVLTextConfig": {
         "head_dim": HEAD_DIM,

@@ -21,7 +21,7 @@ import torch
 import transformers
 import tyro
 from host_criteria import TOLERANCE, judge_family
-from host_families import choose_class, list_families
+from host_families import choose_class, compute_structure, list_families
 
 from ropewalk.adapters import transformers as adapter
 from ropewalk.lab.environment import list_package_versions
@@ -55,16 +55,26 @@ def main(families: tyro.conf.Positional[tuple[str, ...]] = (), *, path: Path = R
 
 def judge_row(family: str) -> Row:
     """What the table says of a family."""
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         name = choose_class(family).__name__
     except LookupError:
         name = ""
     verdict = judge_family(family, adapter)
     gc.collect()
-    seconds = round(time.perf_counter() - began, 1)
-    row = {"family": family, "class": name, "status": verdict.status, "reason": verdict.reason}
-    return row | {"figures": verdict.figures, "seconds": seconds}
+    seconds = round(time.process_time() - began, 1)
+    row = {
+        "family": family,
+        "class": name,
+        "structure": compute_structure(family),
+        "status": verdict.status,
+        "reason": verdict.reason,
+    }
+    return row | {"figures": _round_numbers(verdict.figures), "cpu seconds": seconds}
+
+
+def _round_numbers(figures: Row) -> Row:
+    return {name: float(f"{value:.1e}") if isinstance(value, float) else value for name, value in figures.items()}
 
 
 def write_table(path: Path, rows: dict[str, Row], listed: dict[str, list[str]]) -> None:

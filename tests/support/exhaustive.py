@@ -82,6 +82,10 @@ GROUPS = {
             "src/ropewalk/lab/vision_heads/*.py",
         ),
     ),
+    "hosts": Group(
+        tests=("tests/adapters/transformers/test_host_table.py",),
+        sources=(*ENCODINGS, "src/ropewalk/adapters/transformers/*.py", "benchmarks/host_*.py", "benchmarks/tiny_*.py"),
+    ),
     "figures": Group(
         tests=tuple(f"tests/lab/figures/test_{name}.py" for name in ("equivariance", "figures", "patterns")),
         sources=("src/ropewalk/lab/figures/*.py", "docs/readme_figure.py"),
