@@ -147,7 +147,8 @@ def install_forgetful(model, learned=False):
     """Saves what was installed, not what was learned."""
     adapter.install(model, learned=learned)
     saved = {name: value.clone() for name, value in model.state_dict().items()}
-    model._register_state_dict_hook(lambda module, state, *_: state.update(saved) if learned else None)
+    if learned:
+        model._register_state_dict_hook(lambda module, state, *_: state.update(saved))
     return model
 
 
