@@ -102,7 +102,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "MoonshineStreamingConfig": {"num_key_value_heads": HEADS},
     "SeamlessM4TConfig": {"position_embeddings_type": "rotary"},
     "EsmFold2Config": {"single_inputs_size": HIDDEN + 67},
-    # Multipliers by which attention is uniform, or small beside what it is added to.
+    # Multipliers by which attention is uniform, small beside what it is added to, or so sharp that rounding is enlarged.
+    "MuseSparkTextConfig": {"qk_scale_factor": 1.0},
     "GraniteDoclingTextConfig": {"attention_multiplier": 0.5, "embedding_multiplier": 1.0, "residual_multiplier": 1.0},
     # No default, or one that the model refuses.
     "HunYuanDenseV1Config": {"head_dim": HEAD_DIM},
