@@ -30,7 +30,6 @@ SENSITIVE = 2 * TOLERANCE  # the least change of outputs when a frequency change
 CACHES = {"past_key_values", "cache_params", "encoder_past_key_values", "decoder_past_key_values"}
 MASKED = 1e30  # models mask logits by the least number there is, beside which all others are nothing
 NEW_TOKENS = 4
-CRITERIA = ("agreement", "own", "wired", "learned", "traceless")
 Outputs = dict[str, Tensor]
 
 

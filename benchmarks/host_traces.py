@@ -1,4 +1,4 @@
-"""What stands in a model of transformers: its rotary functions, the calls of them, and all that an installation could leave."""
+"""What stands in a model of transformers: its rotary functions, the calls of them, and all that could be a trace."""
 
 import inspect
 import re

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def hosts():
     """The modules of benchmarks that build tiny models and judge them."""
-    names = ("host_families", "tiny_configs", "tiny_inputs", "tiny_models", "host_traces", "host_criteria")
+    names = [path.stem for kind in ("host_*.py", "tiny_*.py") for path in sorted((ROOT / "benchmarks").glob(kind))]
     transformers.logging.disable_progress_bar()
     sys.path.insert(0, str(ROOT / "benchmarks"))
     yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
