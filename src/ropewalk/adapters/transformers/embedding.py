@@ -56,7 +56,9 @@ class Positions(nn.Module):
     def of(self, layer_type: str | None) -> Encoding:
         """The encoding of a type of layers."""
         found = self.encoding[str(layer_type)] if isinstance(self.encoding, nn.ModuleDict) else self.encoding
-        assert isinstance(found, Encoding)
+        if not isinstance(found, Encoding):
+            advice = "with PEFT, name the module that holds it: modules_to_save=['rotary_emb']"
+            raise TypeError(f"an encoding must stand by itself, got a {type(found).__name__} around it: {advice}")
         return found
 
     @property

@@ -13,7 +13,7 @@ from ropewalk.adapters.transformers.config_io import marked, ours, plain_config,
 from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
-from ropewalk.adapters.transformers.probing import HostRefusedError
+from ropewalk.adapters.transformers.probing import HostRefusedError, computing_device
 from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding
@@ -176,7 +176,7 @@ def place(model: nn.Module, host: Host, use: HostUse, made: Made, before: Any, c
     kind = ImagePositions if use.ids == "pixels" else IdPositions
     positions = kind(made, host.rotary, len(host.attentions), before, use, folded=folded)
     positions.train(host.base.training)
-    device = next(iter(host.base.parameters())).device
+    device = computing_device(host.base)
     (owner, attribute), *others = host.places
     if any(owner is attention for attention in host.attentions):
         positions.layer = 0

@@ -116,6 +116,15 @@ def device_of(rotary: nn.Module) -> torch.device:
     return next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
 
 
+def computing_device(module: nn.Module) -> torch.device:
+    """Where a module computes: where its weights lie, or where accelerate brings those that it keeps elsewhere."""
+    hooks = [hook for each in module.modules() if (hook := getattr(each, "_hf_hook", None)) is not None]
+    for each in [one for hook in hooks for one in getattr(hook, "hooks", (hook,))]:
+        if (device := getattr(each, "execution_device", None)) is not None:
+            return torch.device(device)
+    return next((weight.device for weight in module.parameters()), torch.device("cpu"))
+
+
 def read_shapes(
     attention: nn.Module, helpers: list[nn.Module], rotary: nn.Module, kind: str, axes: int, layer_type: str | None
 ) -> dict[int, tuple[Shapes, ...]]:
@@ -171,7 +180,7 @@ def _capture(
     attention: nn.Module, helpers: list[nn.Module], rotary: nn.Module, kind: str, axes: int, layer_type: str | None
 ) -> dict[int, list[Call]]:
     """The calls of rotation functions by an attention that is given tokens of zeros, and by its helpers."""
-    device = next((weight.device for weight in attention.parameters()), torch.device("cpu"))
+    device = computing_device(attention)
     points = torch.arange(TOKENS, device=device_of(rotary))[:, None].expand(TOKENS, axes)
     if kind == "pixels":
         ids, outputs = points, call_on_pixels(rotary, 1, TOKENS)
