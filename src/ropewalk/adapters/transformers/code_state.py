@@ -112,7 +112,7 @@ class Begin:
 
     def __call__(self, module: nn.Module, args: Any, options: dict[str, Any]) -> Any:
         carried = find_carried((args, options))
-        if carried is None:
+        if carried is None or carried.whole.rotary:  # which adds nothing to tokens
             return None
         if args:
             return (carried.whole.tokens(args[0]), *args[1:]), options

@@ -18,7 +18,7 @@ from ropewalk.adapters.transformers.probing import (
     HostRefusedError,
     Shapes,
     call_on_pixels,
-    detect_ids,
+    list_ids,
     measure,
     on_a_device,
     read_shapes,
@@ -65,39 +65,50 @@ class Found:
 
 def inspect_host(host: Host) -> dict[str | None, Found]:
     """What is known of each type of layers; None is that of a host which does not tell types apart."""
-    rotary = host.host_rotary
-    types: list[Any] = list_layer_types(rotary) or [None]
-    found: dict[str | None, Found] = {}
-    for kind in types:
-        ids, axes = detect_ids(rotary, kind)
-        found[kind] = Found(rotary, ids, axes, kind)
-    known: dict[Any, list[tuple[Shapes, ...] | None]] = {}
-    refused: dict[str | None, HostRefusedError] = {}
+    types: list[Any] = list_layer_types(host.host_rotary) or [None]
+    attentions: dict[Any, list[nn.Module]] = {kind: [] for kind in types}
     for layer, attention in enumerate(host.attentions):
         kind = None if types == [None] else layer_type_of(attention, layer, host.config, types)
-        if kind not in found:
+        if kind in attentions:
+            attentions[kind].append(attention)
+    return {kind: _inspect_type(host, kind, several) for kind, several in attentions.items() if several}
+
+
+def _inspect_type(host: Host, kind: str | None, attentions: list[nn.Module]) -> Found:
+    """What is known of the attentions of one type of layers."""
+    rotary, refused = host.host_rotary, None
+    for ids, axes in list_ids(rotary, kind):
+        about = Found(rotary, ids, axes, kind)
+        try:
+            _read_attentions(host, about, attentions)
+        except HostRefusedError as error:
+            refused = error
             continue
-        about = found[kind]
+        tables = about.first.calls[0].outputs
+        if not isinstance(tables, tuple) or tables[0].shape[-1] <= about.first.width:
+            return about
+        refused = HostRefusedError(f"tables of {type(rotary).__name__} have more channels than the heads of its attention")
+    raise refused or HostRefusedError(f"{type(rotary).__name__} takes positions in a way that is not known here")
+
+
+def _read_attentions(host: Host, about: Found, attentions: list[nn.Module]) -> None:
+    known: dict[Any, list[tuple[Shapes, ...] | None]] = {}
+    refused = None
+    for attention in attentions:
         helpers = [module for module in attention.modules() if any(module is helper for helper in host.helpers)]
-        sizes = [getattr(attention, name, None) for name in SIZES]
-        alike = (type(attention), kind, len(helpers), *sizes)
+        alike = (type(attention), len(helpers), *(getattr(attention, name, None) for name in SIZES))
         if alike not in known:
             try:
-                shapes = read_shapes(attention, helpers, rotary, about.kind, about.axes, kind)
+                shapes = read_shapes(attention, helpers, about.rotary, about.kind, about.axes, about.layer_type)
             except HostRefusedError as error:
-                refused.setdefault(kind, error)  # another layer may rotate
+                refused = refused or error  # another layer may rotate
                 continue
             known[alike] = [shapes.get(id(module)) for module in (attention, *helpers)]
         for module, own in zip((attention, *helpers), known[alike], strict=False):
             if own is not None:
                 about.shapes[id(module)] = own
-    for kind in [kind for kind, about in found.items() if not about.shapes]:
-        if kind in refused:
-            raise refused[kind]
-        del found[kind]
-    if not found:
-        raise HostRefusedError(f"no attention of {host.named} rotates anything")
-    return found
+    if not about.shapes:
+        raise refused or HostRefusedError(f"no attention of {host.named} rotates anything")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Then the host's own functions rotate basis vectors: that is the matrix of a posi
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,11 @@ class Shapes:
     kv_heads: int
 
 
-def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
-    """How a rotary embedding takes positions, one of `IDS`, and how many axes these have."""
+def list_ids(rotary: nn.Module, layer_type: str | None) -> Iterator[tuple[str, int]]:
+    """How a rotary embedding may take positions, the kinds of `IDS` with numbers of axes. Some take any number of axes."""
     if "pixel_values" in inspect.signature(rotary.forward).parameters:
-        return "pixels", 2
+        yield "pixels", 2
+        return
     trials: list[tuple[str, int, tuple[int, ...]]] = [("axes first", axes, (axes, 1, TOKENS)) for axes in (3, 2, 4)]
     trials += [("tokens", 1, (1, TOKENS)), ("axes last", 2, (1, TOKENS, 2))]
     trials += [("flat", axes, (TOKENS, axes)) for axes in (3, 2)]
@@ -69,8 +70,7 @@ def detect_ids(rotary: nn.Module, layer_type: str | None) -> tuple[str, int]:
         table = out[0] if isinstance(out, tuple) else out
         fits = isinstance(table, Tensor) and table.ndim > 1 and table.shape[-2] == TOKENS and table.shape[:-2].numel() == 1
         if fits and (axes == 1 or _uses_last_axis(rotary, table, shape, kind, layer_type)):
-            return kind, axes
-    raise HostRefusedError(f"{type(rotary).__name__} takes positions in a way that is not known here")
+            yield kind, axes
 
 
 def _uses_last_axis(rotary: nn.Module, table: Tensor, shape: tuple[int, ...], kind: str, layer_type: str | None) -> bool:
