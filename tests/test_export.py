@@ -271,12 +271,15 @@ def test_models_of_timm_in_onnx():
     assert (computing, made) == (True, False)
     (found,) = answer(session(export.onnx(program)), images)
     torch.testing.assert_close(found, model(images), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"no operator for ropewalk.expm.*ropewalk.export.program.*fold_into"):
+        export.onnx(torch.export.export(model, (images,)))
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1)])
 def test_other_models_are_refused(model):
     for make in (export.program, export.onnx):
         with pytest.raises(
-            TypeError, match=r"ViT or LM of ropewalk, or a plain ViT or Eva of timm after ropewalk.adapters.timm.install"
+            TypeError,
+            match=r"ViT or LM of ropewalk, or a plain ViT or Eva of timm or a decoder of transformers after install",
         ):
             make(model)

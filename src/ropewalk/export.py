@@ -1,4 +1,4 @@
-"""Models of `ropewalk.models` as programs of `torch.export` and ONNX.
+"""Models of `ropewalk.models`, timm and transformers as programs of `torch.export` and ONNX, the latter two after `install`.
 
     program(vit)  # images of the size in training, any batch
     onnx(lm, length=2048).save("lm.onnx")  # texts of up to 2048 tokens, any batch
@@ -10,6 +10,7 @@ has no operators, is a table with a row for each place, and a basis. Parameters 
 
 import copy
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,8 @@ from ropewalk.image_sizes import place_patches, settle_size
 from ropewalk.models import LM, ViT
 from ropewalk.positions import Resolution
 
+MATRICES = re.compile(r"expm|matrix_exp|linalg_solve")  # operators that ONNX does not have
+
 
 def program(
     model: nn.Module,
@@ -38,11 +41,12 @@ def program(
 
     size        Of the images; by default that in training. Models of timm take others if made with dynamic_img_size=True.
     resolution  How patches of another size are positioned, as the ViT takes it; a model of timm keeps its own way.
-    length      Of the texts of an LM, at most. Without it they may be of any length, if its encoding needs no table.
+    length      Of the texts of a decoder, at most. Without it they may be of any length, if its encoding needs no table.
 
-    An LM takes whole texts: tokens alone, no positions, cache or mask.
+    A decoder, an LM or a model of transformers, takes whole texts: tokens alone, no positions, cache or mask.
     """
-    given, shapes = _texts(length) if isinstance(model, LM) else _images(model, size)
+    reads = isinstance(model, LM) or _installed_decoder(model) is not None
+    given, shapes = _texts(length, next(model.parameters()).device) if reads else _images(model, size)
     still = fixed(model, size=size, resolution=resolution, length=length)
     with torch.no_grad():
         made = torch.export.export(still, (given,), dynamic_shapes=(shapes,))
@@ -64,6 +68,7 @@ def onnx(
     It needs onnxscript.
     """
     made = model if isinstance(model, ExportedProgram) else program(model, size=size, resolution=resolution, length=length)
+    _refuse_matrices(made)
     with torch.no_grad():  # as for the program: attention is taken apart in another way where something may learn
         return torch.onnx.export(made, **{"dynamo": True, "verbose": False, "output_names": ["logits"], **options})
 
@@ -82,14 +87,17 @@ def fixed(
     model = _check_model(model)
     shared = [] if model.training else [*model.parameters(), *model.buffers()]
     other = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
-    holder: Any = other if isinstance(other, ViT | LM) else other.rope
-    encoding: nn.Module = holder.encoding
-    if not isinstance(other, LM):
-        grid = _grid(other, size)
-        encoding = Still(holder.encoding, grid, _place(other, grid, resolution))
-    elif _parts(other.encoding(torch.arange(1))):
-        encoding = Rows(other.encoding, length)
-    holder._modules = {**holder._modules, "encoding": encoding}
+    if (positions := _installed_decoder(other)) is not None:
+        for encoding in _encodings_of(positions):
+            _fill_beforehand(encoding, length)
+        return Logits(other).eval()
+    if isinstance(other, LM):
+        _fill_beforehand(other.encoding, length)
+        return other.eval()
+    holder: Any = other if isinstance(other, ViT) else other.rope
+    grid = _grid(other, size)
+    still = Still(holder.encoding, grid, _place(other, grid, resolution))
+    holder._modules = {**holder._modules, "encoding": still}
     return other.eval()
 
 
@@ -105,12 +113,12 @@ def _place(model: Any, grid: tuple[int, ...], resolution: Resolution | None) -> 
 
 def _check_model(model: Any) -> Any:
     """The model, if its positions are known here: a model of timm is one with a place for an encoding."""
-    if isinstance(model, ViT | LM):
+    if isinstance(model, ViT | LM) or _installed_decoder(model) is not None:
         return model
     if not hasattr(model, "patch_embed") or not isinstance(
         getattr(getattr(model, "rope", None), "encoding", None), Encoding
     ):
-        wanted = "a ViT or LM of ropewalk, or a plain ViT or Eva of timm after ropewalk.adapters.timm.install"
+        wanted = "a ViT or LM of ropewalk, or a plain ViT or Eva of timm or a decoder of transformers after install"
         raise TypeError(f"model must be {wanted}, got {type(model).__name__}; torch.export.export takes any other model")
     return model
 
@@ -136,19 +144,54 @@ class Still(nn.Module):
         return pytree.tree_unflatten([getattr(self, name) for name in self.names[1:]], self.structure)
 
 
-class Rows(nn.Module):
-    """An encoding of sequences, its bases and the matrices of each place made beforehand."""
+class Logits(nn.Module):
+    """A decoder of transformers that takes tokens alone and returns one tensor: logits, or the last hidden state."""
 
-    def __init__(self, encoding: Encoding, length: int | None) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        if length is None and any(isinstance(part, Turn) for part in _parts(encoding(torch.arange(1)))):
-            raise ValueError(f"{encoding.name} needs a table of the matrices of all places: give length, got None")
-        self.encoding = encoding
-        found = _parts(encoding(torch.arange(1 if length is None else positive("length", length))))
-        self.names = _keep(self, *(part.basis if isinstance(part, Basis) else part.q_matrix for part in found))
+        self.model = model
 
-    def forward(self, positions: Tensor) -> Code:
-        return _filled(self.encoding(positions), positions, iter([getattr(self, name) for name in self.names]))
+    def forward(self, tokens: Tensor) -> Tensor:
+        out = self.model(tokens, use_cache=False)
+        found: Tensor = out["logits" if "logits" in out else "last_hidden_state"]
+        return found
+
+
+def _installed_decoder(model: Any) -> Any:
+    """What holds the encoding of a decoder of transformers; None where there is none, or several."""
+    found = [each for each in model.modules() if hasattr(each, "host_config") and _encodings_of(each)]
+    return found[0] if len(found) == 1 and found[0].use.ids == "tokens" else None
+
+
+def _encodings_of(positions: Any) -> list[Encoding]:
+    """The encoding of all layers, or those of types of layers."""
+    own = positions.encoding
+    several = own.values() if isinstance(own, nn.ModuleDict) else [own]
+    return [each for each in several if isinstance(each, Encoding)]
+
+
+class Filled:
+    """What an encoding of sequences inherits from whose bases and matrices of each place are made beforehand."""
+
+    names: list[str]
+
+    def forward(self, positions: Tensor, key_positions: Tensor | None = None) -> Code:
+        code = super().forward(positions, key_positions)  # type: ignore[misc]
+        return _filled(code, positions, iter([getattr(self, name) for name in self.names]))
+
+
+def _fill_beforehand(encoding: Encoding, length: int | None) -> None:
+    """Give an encoding, in place, a table for what ONNX cannot compute, if there is something."""
+    device = next((tensor.device for tensor in (*encoding.parameters(), *encoding.buffers())), None)
+    found = _parts(encoding(torch.arange(1, device=device)))
+    if not found:
+        return
+    if length is None and any(isinstance(part, Turn) for part in found):
+        raise ValueError(f"{encoding.name} needs a table of the matrices of all places: give length, got None")
+    if length is not None:
+        found = _parts(encoding(torch.arange(positive("length", length), device=device)))
+    names = _keep(encoding, *(part.basis if isinstance(part, Basis) else part.q_matrix for part in found))
+    encoding.__class__ = type(type(encoding).__name__, (Filled, type(encoding)), {"names": names})
 
 
 def _keep(module: nn.Module, *tensors: Tensor) -> list[str]:
@@ -171,7 +214,23 @@ def _filled(code: Code, positions: Tensor, tables: Iterator[Tensor]) -> Code:
         return replace(code, codes=tuple(_filled(each, positions, tables) for each in code.codes))
     if isinstance(code, Basis):
         return replace(code, basis=next(tables))
-    return replace(code, q_matrix=next(tables).index_select(-4, positions)) if isinstance(code, Turn) else code
+    if not isinstance(code, Turn):
+        return code
+    rows = next(tables).index_select(-4, positions.flatten())
+    if positions.ndim == 2:  # (B N): the batch stands before heads
+        rows = rows.unflatten(-4, positions.shape).movedim(-5, -6)
+    return replace(code, q_matrix=rows)
+
+
+def _refuse_matrices(made: ExportedProgram) -> None:
+    """Say what to do about operators that ONNX does not have, before many lines of errors do."""
+    left = sorted({str(node.target) for node in made.graph.nodes if MATRICES.search(str(node.target))})
+    if left:
+        beforehand = "pass the model itself, or its ropewalk.export.program, which compute it beforehand for fixed positions"
+        raise ValueError(
+            f"ONNX has no operator for {', '.join(left)}, which an encoding of this program uses: {beforehand}; "
+            "an encoding that commutes can be folded first (fold_into)"
+        )
 
 
 def _grid(model: Any, size: Sequence[int] | None) -> tuple[int, ...]:
@@ -201,8 +260,8 @@ def _images(model: Any, size: Sequence[int] | None) -> tuple[Tensor, dict[int, A
     return weight.new_zeros(2, channels, *sides), {0: Dim("batch", min=1)}
 
 
-def _texts(length: int | None) -> tuple[Tensor, dict[int, Any]]:
-    return torch.zeros(2, min(length or 4, 4), dtype=torch.long), {
+def _texts(length: int | None, device: torch.device) -> tuple[Tensor, dict[int, Any]]:
+    return torch.zeros(2, min(length or 4, 4), dtype=torch.long, device=device), {
         0: Dim("batch", min=1),
         1: Dim("length", min=1, max=length),
     }

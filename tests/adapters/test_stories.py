@@ -1,6 +1,7 @@
 """A trained Llama of 260,032 weights that tells stories: what people do with an installed model, on weights that learned."""
 
 import copy
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
+from ropewalk import export
 from ropewalk.adapters.transformers import fold_into, install, installed
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -166,3 +168,15 @@ def test_lora_learns_what_weights_may_not(host, stories, tmp_path):
     assert torch.equal(losses(again, text), after)
     close(losses(again.merge_and_unload(), text), after)
     assert not torch.equal(host.model.rotary_emb.encoding.frequency, weights["model.rotary_emb.encoding.frequency"])
+
+
+def test_a_program_of_onnx(host, stories):
+    runtime = pytest.importorskip("onnxruntime", reason="programs of ONNX are run by onnxruntime, which is not installed")
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript, which is not installed")
+    install(host, "comrope-ld", std=0.1)
+    buffer = io.BytesIO()
+    export.onnx(host, length=64).save(buffer)
+    session = runtime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])
+    for text in (stories[:1, :9], stories[:3, :64]):
+        (found,) = session.run(None, {session.get_inputs()[0].name: text.numpy()})
+        close(torch.from_numpy(found), host(text).logits)
