@@ -1,6 +1,8 @@
 """Tables of what scripts and `ropewalk bench` measured, read from results/ when a page is rendered."""
 
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -145,3 +147,34 @@ def format_fine_tuning(runs: Sequence[Mapping[str, Any]]) -> str:
         rows.append([FINE_TUNED[run["label"].partition(":")[0]], *(f"{100 * value:.1f}" for value in values)])
     head = ["what was put in", "before the first step", "lowest during training", "at the end", "test set"]
     return format_table(head, rows)
+
+
+def list_timm_hosts(name: str = "timm-hosts.json") -> str:
+    """Hosts of timm by class: how many take an encoding, and why others are refused."""
+    found = load_results(name)
+    rows = []
+    by_class = sorted(found["entries"], key=lambda row: (row.get("class", ""), row["name"]))
+    for kind, group in itertools.groupby(by_class, key=lambda row: row.get("class", "")):
+        entries = list(group)
+        working = [row for row in entries if row["status"] == "works"]
+        reasons = dict.fromkeys(escape_prose(_shorten_reason(row["reason"])) for row in entries if row["reason"])
+        example = (working or entries)[0]["name"]
+        rows.append((f"`{kind}`", f"`{example}`", f"{len(working)} of {len(entries)}", "; ".join(reasons)))
+    return format_table(["class", "for example", "take an encoding", "the others"], rows)
+
+
+def count_timm_hosts(name: str = "timm-hosts.json") -> str:
+    """The sum of them in a sentence."""
+    found = load_results(name)
+    working = sum(row["status"] == "works" for row in found["entries"])
+    whole = sum(row.get("judged") == "whole" for row in found["entries"])
+    return (
+        f"Of {found['hosts']} architectures of timm {found['timm']} with attention, **{working} take an encoding** "
+        f"({found['date']}; {whole} were run with weights, one of each structure, the others on the meta device)."
+    )
+
+
+def _shorten_reason(reason: str) -> str:
+    """What stands in parentheses, where a refusal lists the kinds of attention; else its beginning."""
+    inside = re.search(r"positions \((.+)\): an encoding", reason)
+    return inside[1] if inside else reason[:160]

@@ -462,6 +462,14 @@ class OwnAttention(torch.nn.Module):
         return self.proj((weights @ v).transpose(1, 2).flatten(2))
 
 
+class OneHead(OwnAttention):
+    """q, k and v (B, N, C), without heads, as SHViT and iFormer have them."""
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return self.proj((q @ k.mT).softmax(-1) @ v)
+
+
 class OwnViT(torch.nn.Module):
     """A ViT without any grid that one could find, and a mean over its tokens."""
 
@@ -472,6 +480,25 @@ class OwnViT(torch.nn.Module):
 
     def forward(self, x):
         return self.attention(self.embed(x).flatten(2).mT)
+
+
+def test_attention_of_one_head(monkeypatch):
+    """Rotated by hand, and with a bias by hand."""
+    monkeypatch.setattr(grid_kinds, "REGISTERED", {})
+    register(OneHead, lambda attention, model, x: Grid((3, 5)), layout="bnd")
+    model, x = OwnViT(), normal(2, 3, 48, 80, seed=7, dtype=torch.float32)
+    model.attention = OneHead(48, 2)
+    drawn(model)
+    q, k = compared(model, x, "attention")
+    v = model.attention.qkv(model.embed(x).flatten(2).mT)[..., 96:]
+    install(model, "mixed", image_size=(48, 80), interleaved=True)
+    wave = model.encoding["attention"].wave.detach()
+    for was, now in zip((q, k), compared(model, x, "attention"), strict=True):
+        torch.testing.assert_close(now.double(), turned(was, wave, grid(3, 5), 0, 1), rtol=0, atol=1e-4)
+    install(model, "alibi", image_size=(48, 80))
+    bias = -torch.cdist(torch.tensor(grid(3, 5)), torch.tensor(grid(3, 5))) * 2.0**-8
+    wanted = model.attention.proj((q @ k.mT + bias).softmax(-1) @ v)
+    torch.testing.assert_close(model(x), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_attention_of_one_s_own(monkeypatch):

@@ -76,6 +76,7 @@ KINDS: dict[str, Kind] = {
     "gcvit.WindowAttentionGlobal": Kind(grids.window),
     "hiera.MaskUnitAttention": Kind(grids.mask_units, "bhwnd"),
     "hieradet_sam2.MultiScaleAttention": Kind(grids.channels_last),
+    "iformer.SHMA": Kind(grids.windows_or_map, "bnd"),
     "levit.Attention": Kind(grids.resolution),
     "levit.AttentionDownsample": Kind(grids.halved),
     "lowformer.ConvAttention": Kind(grids.strided),
@@ -86,6 +87,7 @@ KINDS: dict[str, Kind] = {
     "nest.Attention": Kind(grids.square, "bhwnd"),
     "nextvit.EfficientAttention": Kind(lines_of_keys),
     "pvt_v2.Attention": Kind(grids.given_sizes),
+    "shvit.SHSA": Kind(grids.rows_first, "bnd"),
     "swin_transformer.WindowAttention": Kind(grids.window),
     "swin_transformer_v2.WindowAttention": Kind(grids.window),
     "swin_transformer_v2_cr.WindowMultiHeadAttention": Kind(grids.window),
@@ -125,7 +127,6 @@ LEFT: dict[str, str] = {
     "edgenext.CrossCovarianceAttn": CHANNELS,
     "efficientvit_mit.LiteMLA": LINEAR,
     "efficientvit_msra.CascadedGroupAttention": "its heads attend one after another, each to what the last one found",
-    "iformer.SHMA": "its values are gated, and q and k are not apart",
     "mobilevit.LinearSelfAttention": LINEAR,
     "swiftformer.EfficientAdditiveAttention": LINEAR,
     "volo.ClassAttention": SUMMARY,
@@ -153,7 +154,7 @@ def register(attention: type[nn.Module], place: Place = grids.patches, *, layout
     place      A function of the attention, the model and the attention's arguments that returns the `Grid` of its tokens. By
                default they are the patches of `model.patch_embed`, row by row after `model.num_prefix_tokens` others.
     layout     How q lies where the scores are computed: "bhnd", batch, heads, tokens and channels; "bwhnd" or "bhwnd", with
-               windows before or after heads; "(bh)nd", heads in the batch.
+               windows before or after heads; "(bh)nd", heads in the batch; "bnd", one head.
     """
     if not (isinstance(attention, type) and issubclass(attention, nn.Module)):
         raise TypeError(f"attention must be a class of modules, got {attention!r}")

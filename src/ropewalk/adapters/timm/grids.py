@@ -102,6 +102,11 @@ def rows_first(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any)
     return Grid(pair(x.shape[2:]))
 
 
+def windows_or_map(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
+    """Windows of a map (B C rows columns), or the map where the attention has none."""
+    return Grid(pair(attention.window_size or x.shape[2:]))
+
+
 def channels_last(attention: Any, model: Any, x: Tensor, *given: Any, **named: Any) -> Grid:
     """A map or window (B rows columns C), of which queries may be pooled."""
     pool = getattr(attention, "q_pool", None)

@@ -19,8 +19,8 @@ FUSED = F.scaled_dot_product_attention
 PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax)
 
-LAYOUTS = ("bhnd", "bwhnd", "bhwnd", "(bh)nd")
-"""How q may lie: batch, heads, tokens and channels; with windows before or after heads; with heads in the batch."""
+LAYOUTS = ("bhnd", "bwhnd", "bhwnd", "(bh)nd", "bnd")
+"""How q may lie: batch, heads, tokens and channels; windows before or after heads; heads in the batch; one head."""
 
 
 class Scoring(TorchFunctionMode):
@@ -102,14 +102,16 @@ class Scoring(TorchFunctionMode):
             return x.unflatten(0, (-1, self.heads))
         if x.ndim == 4:
             return x
+        if self.layout == "bnd":
+            return x.unsqueeze(1)
         return (x if self.layout == "bwhnd" else x.transpose(1, 2)).flatten(0, 1)
 
     def _as_before(self, x: Tensor, whole: Sequence[int]) -> Tensor:
         """A tensor (B H N D) as q or k lay, whose sizes before channels were `whole`."""
         if self.layout == "(bh)nd":
             return x.flatten(0, 1)
-        if len(whole) == 3:
-            return x
+        if len(whole) < 4:
+            return x if len(whole) == 3 else x.squeeze(1)
         return x.unflatten(0, whole[:2]) if self.layout == "bwhnd" else x.unflatten(0, whole[::2][:2]).transpose(1, 2)
 
 
@@ -133,11 +135,12 @@ class Coding(Scoring):
         return attend(q, k, v, self.code, mask=mask, turned=True, **given)
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor | None:
-        if self.code.biased and self.layout != "bhnd":
+        if self.code.biased and self.layout not in ("bhnd", "bnd"):
             raise ValueError(
                 "an encoding that adds to the logits needs an attention that is fused here: set fused_attn = True"
             )
-        return self.code.scores(q, k)
+        scores = self.code.scores(q, k)
+        return scores if scores is None or self.layout == "bhnd" else scores.squeeze(1)
 
 
 class Noting(Scoring):
