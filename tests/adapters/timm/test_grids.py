@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformerBlock, SwinTransformerBlockV2
 
 import ropewalk as rw
-from ropewalk.adapters.timm import Grid, grid_kinds, install, installed, register, uninstall
+from ropewalk.adapters.timm import Grid, fold_into, grid_kinds, install, installed, register, uninstall
 from tests.adapters.timm.test_install import drawn
 from tests.support.float64_reference import normal
 
@@ -356,6 +356,11 @@ def test_refused(encoding, options, words):
     with pytest.raises(ValueError, match=words):
         install(model, encoding, **options)
     assert type(model) is timm.models.SwinTransformer
+
+
+def test_no_folding():
+    with pytest.raises(TypeError, match="plain ViTs of timm can be folded.*SwinTransformer"):
+        fold_into(install(build("swin")[0], "mixed"))
 
 
 @pytest.mark.filterwarnings("ignore:images of another size:FutureWarning")

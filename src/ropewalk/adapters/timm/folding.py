@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ropewalk.adapters.timm.grid_models import GridModel
 from ropewalk.adapters.timm.models import CodedModel, attentions
 from ropewalk.theory import fold
 from ropewalk.theory import fold_into as fold_weights
@@ -21,6 +22,9 @@ def fold_into(model: Model, *, tolerance: float = TOLERANCE) -> Model:
     As `rw.fold_into`, which it calls; besides, it knows that EVA keeps the biases of q beside its projection. Norms of q and
     k that do not commute with the basis, such as a LayerNorm or gains that differ, are refused.
     """
+    if isinstance(model, GridModel):
+        wanted = "plain ViTs of timm can be folded, whose q and k come from projections that are known"
+        raise TypeError(f"{wanted}: keep the encodings of {model.host.__name__} as they are")
     if not isinstance(model, CodedModel):
         raise TypeError(f"the model must have an encoding of ropewalk: install one first, got {type(model).__name__}")
     _, basis = fold(model.encoding, tolerance=tolerance)
