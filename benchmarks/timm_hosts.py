@@ -98,7 +98,7 @@ def list_hosts() -> list[Host]:
     return found
 
 
-def build_small(name: str) -> tuple[nn.Module, int]:
+def build_small(name: str, sizes: tuple[int, ...] = SIZES) -> tuple[nn.Module, int]:
     """The model with two of each run of equal blocks and drawn weights, and the side of its images."""
     with torch.device("meta"):
         model = timm.create_model(name)
@@ -107,7 +107,7 @@ def build_small(name: str) -> tuple[nn.Module, int]:
     if blocks is not None and sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
         narrow = {"num_heads": 4, "embed_dim": 4 * model.embed_dim // blocks[0].attn.num_heads}  # type: ignore[operator]
     with Unfilled():
-        for smaller in (*(size for size in SIZES if size < side), None):
+        for smaller in (*(size for size in sizes if size < side), None):
             try:
                 model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
                 if smaller is None or takes_images(model, smaller):
@@ -125,7 +125,7 @@ def build_small(name: str) -> tuple[nn.Module, int]:
     if not takes_images(model, side):  # some blocks are not like others of equal shape
         for blocks, all_of_them in lists.items():
             blocks._modules = all_of_them
-    side = next((size for size in SIZES[1:] if size < side and takes_images(model, size)), side)
+    side = next((size for size in sizes[1:] if size < side and takes_images(model, size)), side)
     normalize_maps(draw_weights(model), torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0)))
     return model, side
 
@@ -169,7 +169,7 @@ def draw_weights(model: nn.Module) -> nn.Module:
     """Weights so large that attention is far from even: otherwise a lost rotation would hardly show."""
     generator = torch.Generator().manual_seed(0)
     for name, weight in model.named_parameters():
-        spread = 1.2 * weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.3
+        spread = 0.7 * weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.3
         start = 1.0 if weight.ndim == 1 and "bias" not in name else 0.0
         weight.copy_(start + spread * torch.randn(weight.shape, generator=generator))
     return model
@@ -258,9 +258,15 @@ def check_mixed(model: nn.Module, images: Tensor, before: list[Tensor]) -> str:
 
 
 def judge_host(name: str) -> dict[str, str]:
-    """The row of a host."""
+    """The row of a host, at its own image size if it does not work at a small one."""
+    row = judge_at(name, SIZES)
+    return judge_at(name, ()) if row["status"] == "fails" else row
+
+
+def judge_at(name: str, sizes: tuple[int, ...]) -> dict[str, str]:
+    """The row of a host that is made for the first of these sizes that it takes."""
     try:
-        model, side = build_small(name)
+        model, side = build_small(name, sizes)
     except Exception as error:
         return {"name": name, "status": "fails", "reason": f"it cannot be made small: {type(error).__name__}: {error}"[:200]}
     kind = {"name": name, "class": type(model).__name__, "judged": "whole"}

@@ -359,7 +359,7 @@ def test_refused(encoding, options, words):
 
 
 def test_no_folding():
-    with pytest.raises(TypeError, match="plain ViTs of timm can be folded.*SwinTransformer"):
+    with pytest.raises(TypeError, match=r"plain ViTs of timm can be folded.*SwinTransformer"):
         fold_into(install(build("swin")[0], "mixed"))
 
 
