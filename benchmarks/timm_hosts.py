@@ -107,24 +107,18 @@ def build_small(name: str, sizes: tuple[int, ...] = SIZES) -> tuple[nn.Module, i
     if blocks is not None and sum(weight.numel() for weight in model.parameters()) > HUGE and hasattr(blocks[0], "attn"):
         narrow = {"num_heads": 4, "embed_dim": 4 * model.embed_dim // blocks[0].attn.num_heads}  # type: ignore[operator]
     with Unfilled():
-        for smaller in (*(size for size in sizes if size < side), None):
+        ways: list[dict[str, Any]] = [{**narrow, "img_size": size} for size in sizes if size < side]
+        for options in (*ways, narrow, {}):
             try:
-                model = timm.create_model(name, **narrow, **({} if smaller is None else {"img_size": smaller}))
-                if smaller is None or takes_images(model, smaller):
-                    side = smaller or side
+                model = timm.create_model(name, **options)
+                if "img_size" not in options or takes_images(model, options["img_size"]):
+                    side = options.get("img_size", side)
                     break
             except (TypeError, ValueError, AssertionError, RuntimeError):
-                if smaller is None:
+                if not options:
                     raise
     model.pretrained_cfg["input_size"] = (3, side, side)
-    lists: dict[Any, Any] = {
-        each: each._modules for each in model.modules() if isinstance(each, nn.Sequential | nn.ModuleList)
-    }
-    for blocks in lists:
-        drop_repeats(blocks)
-    if not takes_images(model, side):  # some blocks are not like others of equal shape
-        for blocks, all_of_them in lists.items():
-            blocks._modules = all_of_them
+    drop_all_repeats(model, side)
     side = next((size for size in sizes[1:] if size < side and takes_images(model, size)), side)
     normalize_maps(draw_weights(model), torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0)))
     return model, side
@@ -153,6 +147,18 @@ def normalize_maps(model: nn.Module, images: Tensor) -> None:
     if norms:
         model(images)
     model.eval()
+
+
+def drop_all_repeats(model: nn.Module, side: int) -> None:
+    """Keep two of each run of equal blocks, unless blocks of equal shape are not alike and the model does not run then."""
+    lists: dict[Any, Any] = {
+        each: each._modules for each in model.modules() if isinstance(each, nn.Sequential | nn.ModuleList)
+    }
+    for blocks in lists:
+        drop_repeats(blocks)
+    if not takes_images(model, side):  # some blocks are not like others of equal shape
+        for blocks, all_of_them in lists.items():
+            blocks._modules = all_of_them
 
 
 def drop_repeats(blocks: Any) -> None:
@@ -310,9 +316,7 @@ def compare_shapes(name: str, like: dict[str, str]) -> dict[str, str]:
     with torch.device("meta"):
         model = timm.create_model(name)
         images = torch.empty(1, 3, *model.pretrained_cfg["input_size"][1:])
-    for module in model.modules():
-        if isinstance(module, nn.Sequential | nn.ModuleList):
-            drop_repeats(module)
+    drop_all_repeats(model, images.shape[-1])
     model.eval()
     try:
         before = [each.shape for each in run(model, images)]
