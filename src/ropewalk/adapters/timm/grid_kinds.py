@@ -96,6 +96,7 @@ KINDS: dict[str, Kind] = {
     "twins.GlobalSubSampleAttn": Kind(grids.given_sizes),
     "twins.LocallyGroupedAttn": Kind(grids.local_windows, "bwhnd"),
     "vision_transformer.Attention": Kind(of_model),
+    "vision_transformer.DiffParallelScalingBlock": Kind(grids.patches),
     "vision_transformer.ParallelScalingBlock": Kind(grids.patches),
     "vision_transformer_relpos.RelPosAttention": Kind(grids.patches),
     "vision_transformer_sam.Attention": Kind(grids.channels_last, "(bh)nd"),
