@@ -2,8 +2,8 @@
 
 python benchmarks/transformers_tests.py --checkout CHECKOUT
 
-CHECKOUT is a checkout of transformers, whose `src` is to be imported (PYTHONPATH=CHECKOUT/src): its tests are run unchanged. In
-each model that a test makes, `install` has put the encoding that it has already, once with fixed and once with learned
+CHECKOUT is a checkout of transformers, whose `src` is to be imported (PYTHONPATH=CHECKOUT/src): its tests are run unchanged.
+In each model that a test makes, `install` has put the encoding that it has already, once with fixed and once with learned
 frequencies. Tests that fail without any encoding, for whatever reason, are counted apart.
 """
 

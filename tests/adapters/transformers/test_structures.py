@@ -30,7 +30,8 @@ import ropewalk as rw
 from ropewalk.adapters.transformers import install, installed, register, uninstall
 from ropewalk.adapters.transformers.probing import HostRefusedError
 from ropewalk.adapters.transformers.rebinding import Rebound
-from tests.adapters.transformers.test_install import GROUPED, SMALL, TEXT, gemma3, llama, words
+from ropewalk.code import unseal
+from tests.adapters.transformers.test_install import GROUPED, SMALL, TEXT, dinov3, gemma3, llama, words
 
 
 def glm():
@@ -319,3 +320,22 @@ def test_all_parts_of_a_model_or_none(monkeypatch):
     assert [type(module) for module in model.modules()] == classes
     assert model.config is config
     assert list(installed(install(model, tower="model.visual"))) == ["model.visual"]
+
+
+@pytest.mark.filterwarnings("ignore:images:FutureWarning")
+@pytest.mark.parametrize("options", [{}, {"extension": "yarn"}], ids=["rescaled", "extension"])
+def test_images_of_another_size(options):
+    host, images = dinov3(), torch.randn(2, 3, 64, 80)  # made for 3 × 3 patches
+    model = install(copy.deepcopy(host), "axial", **options)
+    encoding = installed(model)
+    positions = encoding.grid(4, 5)
+    assert (positions.max() < 3) is not bool(options)
+    settled = encoding.at((4, 5))
+    monitor = []
+    settled_code = settled(positions)
+    model.model.layer[0].attention.register_forward_pre_hook(
+        lambda _, args, given: monitor.append(unseal(given["position_embeddings"][0])), with_kwargs=True
+    )
+    with torch.no_grad():
+        assert model(images).last_hidden_state.isfinite().all()
+    torch.testing.assert_close(monitor[0].q_angle, settled_code.q_angle)

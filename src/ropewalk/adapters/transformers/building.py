@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 
-from ropewalk.adapters.transformers.embedding import by_length, pair
+from ropewalk.adapters.transformers.embedding import pair, settle_for_trial
 from ropewalk.adapters.transformers.hosts import Host
 from ropewalk.adapters.transformers.native import Found, agree_on_images, native_encoding, own_width
 from ropewalk.code import Code
@@ -91,7 +91,8 @@ def native(host: Host, found: Found, config: Any, options: dict[str, Any]) -> En
     if found.kind == "pixels":
         said = getattr(config, "rope_parameters", None) or {}
         plain = found.shape | {"base": float(getattr(config, "rope_theta", None) or said["rope_theta"])}
-        made = create("dinov3", **plain)
+        with torch.device("cpu"):
+            made = create("dinov3", **plain)
         agree_on_images(found, made)
         if not options.keys() & {"learned", "shared"}:
             return create("dinov3", **(plain | options))
@@ -122,7 +123,7 @@ def check(host: Host, found: Found, encoding: Encoding) -> None:
     layers = len(host.attentions)
     if encoding.layers not in (None, layers):
         raise ValueError(f"{kind} has {layers} layers: layers must be {layers} or None, got {encoding.layers}")
-    whole = encoding.at(1) if by_length(encoding) else encoding
+    whole = settle_for_trial(encoding)
     with torch.no_grad():
         place = whole.grid(*[1] * axes, resolution="extrapolate")
         _try(host, found, whole(place), place.device, own_width(found, encoding))

@@ -14,6 +14,7 @@ from ropewalk.adapters.transformers.token_rows import SealedTable
 from ropewalk.code import Chain, Code
 from ropewalk.encoding import Encoding
 from ropewalk.factory import Chained
+from ropewalk.image_sizes import place_patches, settle_size
 
 STARTED = "_is_hf_initialized"  # by which transformers knows that it need not start a module
 
@@ -135,9 +136,10 @@ class ImagePositions(Positions):
         config, encoding = self.host_config, self.of(None)
         patch = pair(config.patch_size)
         sizes = [n // p for n, p in zip(pixel_values.shape[-2:], patch, strict=True)]
-        points = self._moved(encoding.grid(*sizes, device=pixel_values.device))
-        prefix = 1 + config.num_register_tokens
-        return self.carried(lambda: encoding(points).prefixed(q=prefix, k=prefix), points, encoding)
+        known = [n // p for n, p in zip(pair(config.image_size), patch, strict=True)]
+        points = self._moved(place_patches(encoding, sizes, known=known, device=pixel_values.device))
+        settled, prefix = settle_size(encoding, sizes), 1 + config.num_register_tokens
+        return self.carried(lambda: settled(points).prefixed(q=prefix, k=prefix), points, settled)
 
     def _moved(self, points: Tensor) -> Tensor:
         """Positions as DINOv3 varies them in training."""
@@ -179,3 +181,10 @@ def by_length(encoding: Encoding) -> bool:
         getattr(getattr(part, "rule", None), "needs_length", False) and getattr(part, "length", None) is None
         for part in parts(encoding)
     )
+
+
+def settle_for_trial(encoding: Encoding) -> Encoding:
+    """An encoding that may depend on the length of a text or the size of an image, for a trial of one token."""
+    if not encoding.waiting:
+        return encoding
+    return encoding.at(1) if encoding.axes == 1 else encoding.at([1] * encoding.axes)

@@ -10,7 +10,14 @@ from ropewalk.adapters.transformers import rebinding
 from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
 from ropewalk.adapters.transformers.config_io import marked, ours, plain_config, says_folded, unmarked
-from ropewalk.adapters.transformers.embedding import Follower, IdPositions, ImagePositions, Positions, by_length, started
+from ropewalk.adapters.transformers.embedding import (
+    Follower,
+    IdPositions,
+    ImagePositions,
+    Positions,
+    settle_for_trial,
+    started,
+)
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
 from ropewalk.adapters.transformers.probing import HostRefusedError, computing_device
@@ -249,6 +256,6 @@ def _light(encoding: Encoding) -> bool:
 
 def _code(encoding: Encoding) -> Code:
     """The code of one token."""
-    whole = encoding.at(1) if by_length(encoding) else encoding
+    whole = settle_for_trial(encoding)
     with torch.no_grad():
         return whole(whole.grid(*[1] * whole.axes, resolution="extrapolate"))

@@ -21,6 +21,7 @@ from ropewalk.adapters.transformers.probing import (
     list_ids,
     measure,
     on_a_device,
+    on_the_cpu,
     read_shapes,
 )
 from ropewalk.adapters.transformers.rebinding import host_class
@@ -63,6 +64,7 @@ class Found:
         return {"head_dim": self.first.width, "heads": heads, "kv_heads": None if keys == heads else keys, "axes": self.axes}
 
 
+@on_the_cpu
 def inspect_host(host: Host) -> dict[str | None, Found]:
     """What is known of each type of layers; None is that of a host which does not tell types apart."""
     types: list[Any] = list_layer_types(host.host_rotary) or [None]
@@ -228,22 +230,31 @@ def _by_sections(waves: dict[tuple[int, int], list[float]], factor: float) -> Wa
 
 def native_encoding(host: Host, about: Found, config: Any, options: dict[str, Any]) -> Encoding:
     """The encoding that the layers of one type have, with options besides."""
-    made = _by_config(host, about, config, options)
-    plain = _by_config(host, about, config, {}) if options and made is not None else made
-    if plain is not None and made is not None:
+    own = _compare_native(about, config).config()
+    if "extension" in options:
+        own.pop("length", None)
+    return create(**(own | options))
+
+
+@on_the_cpu
+def _compare_native(about: Found, config: Any) -> Encoding:
+    """RoPE as the config says if that is what the host does, or the wave vectors that were measured."""
+    plain = _by_config(about, config)
+    if plain is not None:
         try:
             agree(about, plain)
-            return made
+            return plain
         except HostRefusedError:
             if by_length(plain) or plain.config().get("length") is not None:
                 raise
     waves = read_waves(about, about.first)
-    own = about.shape | {"coordinates": "index", "head_dim": about.first.width - waves.offset} | waves.options()
-    agree(about, create("waves", **own))
-    return create("waves", **(own | options))
+    shape = about.shape | {"coordinates": "index", "head_dim": about.first.width - waves.offset}
+    measured = create("waves", **(shape | waves.options()))
+    agree(about, measured)
+    return measured
 
 
-def _by_config(host: Host, about: Found, config: Any, options: dict[str, Any]) -> Encoding | None:
+def _by_config(about: Found, config: Any) -> Encoding | None:
     """RoPE as the config says, of a host whose tokens are numbered, or None if this does not describe it."""
     said = getattr(config, "rope_parameters", None)
     if about.axes != 1 or not isinstance(said, dict) or not said:
@@ -275,11 +286,8 @@ def _by_config(host: Host, about: Found, config: Any, options: dict[str, Any]) -
         elif 2 * pairs < about.first.width and not found.get("extension"):
             found["rotary_dim"] = 2 * pairs
         shape = about.shape | {"coordinates": "index", "interleaved": layout.interleaved}
-        made = create("rope", **(shape | found | options))
-    except (ValueError, TypeError) as error:
-        if options:
-            raise
-        del error
+        made = create("rope", **(shape | found))
+    except (ValueError, TypeError):
         return None
     settled = by_length(made) and found.get("extension", {}).get("rope_type") not in BY_CALL
     longest = getattr(config, "max_position_embeddings", None)
@@ -353,6 +361,7 @@ class HostUse:
         return cls(str(said["ids"]), bool(said["single"]), usages)
 
 
+@on_the_cpu
 def read_use(host: Host, about: Mapping[str | None, Found], made: Encoding | dict[str, Encoding]) -> HostUse:
     """How a host uses its rotary embedding, given the layout of the encodings."""
     first = next(iter(about.values()))
@@ -378,6 +387,7 @@ def _usage(about: Found, shapes: Shapes, encoding: Encoding) -> Usage:
     return shapes.usage._replace(offset=offset, interleaved=other)
 
 
+@on_the_cpu
 def agree_on_images(about: Found, encoding: Encoding) -> None:
     """The same of a tower that is given images: its cosines and sines for 3 × 5 patches are those of the encoding."""
     rotary = on_a_device(about.rotary)

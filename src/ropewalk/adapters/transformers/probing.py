@@ -5,10 +5,11 @@ Then the host's own functions rotate basis vectors: that is the matrix of a posi
 """
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,20 @@ TOKENS = 7  # of the probe: unlike the numbers of heads that models have
 COSINES = ("cos", "sin", "freqs_cis", "freqs_ci", "position_embeddings", "sinusoidal_pos")
 TOKENS_ARE = ("hidden_states", "query", "key", "value", "context_hidden_states")
 IDS = ("tokens", "axes first", "flat", "axes last", "pixels")  # (B N), (A B N), (N A), (B N A), images (B C H W)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def on_the_cpu(function: Function) -> Function:
+    """Let what a function makes be on the CPU, also while a model is made on the meta device, where nothing has values."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        with torch.device("cpu"):
+            return function(*args, **options)
+
+    return cast(Function, called)
 
 
 class HostRefusedError(TypeError):
