@@ -22,6 +22,7 @@ import context_tables
 import contrast_tables
 import encoding_pages
 import extension_tables
+import folding_tables
 import host_tables
 import library_tables
 import plots
@@ -48,6 +49,7 @@ MODULES = (
     contrast_tables,
     encoding_pages,
     extension_tables,
+    folding_tables,
     host_tables,
     library_tables,
     recipe_tables,

@@ -149,6 +149,25 @@ def test_a_trained_encoding_is_folded(host, stories, layers):
     assert again == told
 
 
+def test_a_folded_encoding_is_served_as_stock_rope(host, folder, stories):
+    """One set of frequencies for all heads, which a rule of transformers divides those of RoPE by."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        install(host, "comrope-ld", shared=True, std=0.3)
+    text = stories[:2, :128]
+    wave = installed(fold_into(host)).wave.detach().double().flatten()
+    assert wave.max() > 0.05, "over these positions, more than a turn"
+    divisors = torch.where(wave == 0, 1e30, 10000.0 ** (-torch.arange(4).double() / 4) / wave).tolist()
+    rule = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": divisors, "long_factor": divisors}
+    rule |= {"factor": 1.0, "original_max_position_embeddings": TRAINED}
+    served = AutoModelForCausalLM.from_config(type(host.config).from_pretrained(folder, rope_parameters=rule)).eval()
+    weights = {name: weight for name, weight in host.state_dict().items() if "rotary_emb" not in name}
+    served.load_state_dict(rw.layouts.convert(weights, head_dim=8, to="half-split"))
+    with torch.no_grad():
+        wanted = host(text).logits
+        torch.testing.assert_close(served(text).logits, wanted, rtol=0, atol=1e-4 * wanted.abs().max().item())
+
+
 def test_lora_learns_what_weights_may_not(host, stories, tmp_path):
     peft = pytest.importorskip("peft", reason="LoRA is tested with peft, which is not installed")
     text = stories[:2, :128].flip(1)  # stories from their end: new to the model
