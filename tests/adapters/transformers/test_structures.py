@@ -200,7 +200,10 @@ def test_options_of_the_model_are_inherited_and_others_are_named():
 
 
 def test_flat_rope_parameters_of_types_of_layers():
-    host = gemma3(rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    try:
+        host = gemma3(rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    except AttributeError:
+        pytest.skip("this release of transformers wants rope_parameters of Gemma 3 for each type of layers")
     model, given = install(copy.deepcopy(host)), words(1, 33)
     torch.testing.assert_close(model(given).logits, host(given).logits, **SMALL)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RotaryEmbeddingConfigMixin
 
 from ropewalk import spectra
-from ropewalk.adapters.transformers.config_io import KIND, NAME
+from ropewalk.adapters.transformers.config_io import KIND, NAME, REPLACES
 from ropewalk.extension.config import RULES, options, parse
 
 
@@ -57,7 +57,7 @@ def check(self: Any, rope_parameters: dict[str, Any], ignore_keys: set[str] | No
 
 def accept(self: Any, rope_parameters: dict[str, Any], ignore_keys: set[str] | None = None) -> None:
     """Let a dictionary be where the config describes an encoding elsewhere."""
-    if getattr(self, NAME, None) is None:
+    if REPLACES not in rope_parameters and getattr(self, NAME, None) is None:
         raise RopeParametersError(f"this rope_type is for a config that has an encoding under {NAME!r}, got one without")
 
 
