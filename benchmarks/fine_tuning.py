@@ -1,13 +1,15 @@
-"""Fine-tune a timm ViT, trained with its absolute table, with a rotation added: what it keeps and what it gains.
+"""Retrofit a timm ViT: train it with its absolute table, then fine-tune it with a rotation put in.
 
-python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
-python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning-cpu.json --epochs 20 8 \
-    --seeds 0 --set model=timm:test_vit fraction=0.2 batch=128 learning_rate=1e-3 precision=float32 compile=false
+python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/retrofit.json
+python benchmarks/fine_tuning.py --data data/cifar100.npz --epochs 2 1 --seeds 0 --out out/retrofit.json \
+    --set model=timm:test_vit fraction=0.02 batch=128 precision=float32 compile=false
 
-First the ViT alone; then, from its weights and with the same settings for all, without a rotation, with ComRoPE and LieRE
-that start at zero, and with mixed RoPE, which does not. Places are counted in patches: from 0 to 1, as the papers count
-them, generators would have to grow eight times as far to turn as much. An interrupted run resumes; seeds can be
-trained side by side by calls of their own, and a last call for all of them writes the file.
+From the weights of the ViT of its seed, each arm is fine-tuned at an eighth of the learning rate. ComRoPE and LieRE start at
+zero, where they are the identity; mixed and axial RoPE do not. "fast" arms have the rate of the first training for the parameters of
+the encoding. Positions are counted in patches: in coordinates from 0 to 1 generators would have to grow eight times as large to
+rotate as much. An interrupted run resumes. Arms and seeds can be trained side by side by calls of their own, after those with
+`--arms` alone, which train the ViTs; a last call for all of them writes the file. Accuracies on the validation set are those
+before the first step, after each epoch, and at the end on images of other sizes.
 """
 
 import datetime
@@ -20,40 +22,69 @@ from typing import Any
 import tyro
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from rich.console import Console
 
-from ropewalk.lab.compare.run import compare_encodings, format_comparison_csv, tabulate_comparison
 from ropewalk.lab.config import Config
-from ropewalk.lab.encoding_spec import ParsedEncoding, parse_options
+from ropewalk.lab.encoding_spec import get_encoding_label, parse_encoding, parse_options
 from ropewalk.lab.init_from import initialize_from_run
+from ropewalk.lab.probes.resolution import probe_grid
 from ropewalk.lab.recipes import RECIPES
 from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.sealed_files import read_json
-from ropewalk.lab.train import Trainer
+from ropewalk.lab.tasks.classify import ClassificationTask
+from ropewalk.lab.train import Trainer, train_run
+from ropewalk.rotary import Exponentials
 
 PLACES = "coordinates=index"
-ENCODINGS = (
-    "none", f"comrope-ld:std=0.0,{PLACES}", f"comrope-ap:std=0.0,{PLACES}", f"liere:scale=0.0,{PLACES}", "mixed"
-)  # fmt: skip
+RATE_DIVISOR = 8
+FAST: dict[str, Any] = {"encoding_rate": float(RATE_DIVISOR)}
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("none", {}),
+    "comrope-ld": (f"comrope-ld:std=0.0,{PLACES}", {}),
+    "comrope-ld fast": (f"comrope-ld:std=0.0,{PLACES}", FAST),
+    "liere fast": (f"liere:scale=0.0,{PLACES}", FAST),
+    "mixed": ("mixed", {}),
+    "mixed without table": ("mixed", {"drop_table": True}),
+    "axial": ("axial", {}),
+}
 MODEL = "timm:vit_tiny_patch16_224"
 BASE = replace(RECIPES["cifar100-tiny"], model=MODEL, encoding="none", span=None, mixup=0.8, cutmix=1.0)
+# Sizes over that of training on which the last weights are evaluated.
+SIZE_FACTORS = (1.5, 2)
+MEASURED = "fine-tuning.json"
 
 
-def tuning(base: Config, runs: Path, epochs: int) -> Config:
+def tuning(base: Config, arm: str, runs: Path, epochs: int) -> Config:
     """A few epochs more, so gently that what was learned is kept, from the run of the same seed."""
-    start = replace(base, seed=0).name.replace("-seed0-", "-seed{seed}-")
-    return replace(base, start=str(runs / start), epochs=epochs, learning_rate=base.learning_rate / 8, warmup=2.0)
+    spec, settings = ARMS[arm]
+    parsed = parse_encoding(spec)
+    own = replace(base, encoding=parsed.encoding, options=parsed.options, start=str(runs / base.name), epochs=epochs)
+    return replace(own, learning_rate=base.learning_rate / RATE_DIVISOR, warmup=2.0, **settings)
 
 
-def line(run: RunFolder) -> dict[str, Any]:
-    """One run: accuracies on the validation set before the first step and after each epoch, and on the test set."""
+def train_arm(config: Config, runs: Path, arm: str | None) -> RunFolder:
+    """A run that is trained and measured, unless it was before."""
+    run = train_run(config, runs)
+    if run.read_document(MEASURED) is None:
+        run.write_document(MEASURED, measure_run(run, arm))
+    return run
+
+
+def measure_run(run: RunFolder, arm: str | None) -> dict[str, Any]:
+    """The record of a run: accuracies on the validation set, and on the test set at the size of training."""
     config, result = run.config, run.result() or {}
-    own: dict[str, Any] = {"label": ParsedEncoding(config.encoding, config.options).label, "seed": config.seed}
-    own |= {"tuned": config.start is not None, "epochs": config.epochs, "test_accuracy": result["test_accuracy"]}
+    own: dict[str, Any] = {"arm": arm, "label": get_encoding_label(config), "seed": config.seed, "epochs": config.epochs}
+    own |= {"test_accuracy": result["test_accuracy"], "parameters": result["encoding_parameters"]}
     if config.start is not None:
         own["at_start"] = at_start(config)
-    rows = [json.loads(row) for row in (run.path / "metrics.jsonl").read_text().splitlines()]
-    return own | {"validation_accuracy": [row["validation_accuracy"] for row in rows if "validation_accuracy" in row]}
+    accelerator = Accelerator()
+    opened = ClassificationTask.open_trained(run, accelerator.device)
+    if isinstance(opened.encoding, Exponentials):
+        own["generator"] = opened.encoding.blocks().abs().max().item()
+    grids = [tuple(int(side * factor) for side in opened.grid) for factor in SIZE_FACTORS]
+    rows = [row for grid in grids for row in probe_grid(opened, grid)]
+    own["sizes"] = [{name: row[name] for name in ("mode", "size", "accuracy")} for row in rows]
+    scores = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
+    return own | {"validation_accuracy": scores}
 
 
 def at_start(config: Config) -> float:
@@ -68,11 +99,12 @@ def at_start(config: Config) -> float:
 
 
 def document(runs: list[RunFolder]) -> str:
-    """What was found of runs, a line for each, with the machine and the versions that they ran with."""
+    """What was measured of runs, a line for each, with the machine and the versions that they ran with."""
     told = read_json(runs[0].path / "environment.json")
     head = {"date": datetime.date.today().isoformat(), "machine": told["machine"], "versions": told["versions"]}
-    head |= {"settings": runs[-1].config.document() | {"data": "cifar100", "start": None}}
-    lines = ",\n  ".join(json.dumps(line(run)) for run in runs)
+    settings = runs[-1].config.document() | {"data": "cifar100", "start": None}
+    head |= {"settings": settings}
+    lines = ",\n  ".join(json.dumps(run.read_document(MEASURED)) for run in runs)
     return f'{json.dumps(head)[:-1]},\n "runs": [\n  {lines}\n ]\n}}\n'
 
 
@@ -80,7 +112,8 @@ def main(
     data: str = "data/cifar100.npz",
     runs: Path = Path("runs"),
     out: Path | None = None,
-    seeds: tuple[int, ...] = (0, 1, 2),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    arms: tuple[str, ...] = tuple(ARMS),
     epochs: tuple[int, int] = (50, 20),
     set: tuple[str, ...] = (),
 ) -> None:
@@ -91,16 +124,16 @@ def main(
         runs: Where runs are kept.
         out: The file.
         seeds: Those to train.
+        arms: Those to fine-tune; none: the ViTs only.
         epochs: Of the ViT alone, and of each run that is initialized from it.
         set: Settings that replace those of the recipe, as key=value.
     """
     own = {"data": data, "epochs": epochs[0], **parse_options(set)}
-    console, base = Console(), Config.of(BASE.document() | own)
-    first = compare_encodings(["none"], base, runs, seeds=seeds, console=console)
-    second = compare_encodings(ENCODINGS, tuning(base, runs, epochs[1]), runs, seeds=seeds, console=console)
-    print(format_comparison_csv(tabulate_comparison(second)))
+    bases = [Config.of(BASE.document() | own | {"seed": seed}) for seed in seeds]
+    trained = [train_arm(base, runs, None) for base in bases]
+    trained += [train_arm(tuning(base, arm, runs, epochs[1]), runs, arm) for base in bases for arm in arms]
     if out is not None:
-        out.write_text(document([run for each in (first, second) for run in each.found()]))
+        out.write_text(document(trained))
         print(out)
 
 

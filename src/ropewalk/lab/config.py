@@ -137,6 +137,11 @@ class Config:
         None, group="Model", hashed="if set", needs="timm models",
         help="timm:NAME, a vision transformer of timm, built with this patch, drop_path and dropout. None: our own.",
     )  # fmt: skip
+    drop_table: bool | None = setting(
+        None, group="Model", hashed="if set", needs="timm models",
+        help="Whether the absolute table of a timm model is left out, also where the model is initialized from one that has "
+        "it. None: it stays.",
+    )  # fmt: skip
     patch: int | tuple[int, ...] = setting(
         4, group="Model", needs="images", least=1,
         help="Side of a patch, or one number for each axis: 2,16,16 is a tubelet of two frames.",
@@ -181,6 +186,10 @@ class Config:
     learning_rate: float = setting(
         1e-3, group="Training", above=0, help="Highest learning rate, after the warm-up; it then decays to zero as a cosine."
     )
+    encoding_rate: float | None = setting(
+        None, group="Training", hashed="if set", above=0,
+        help="Factor on the learning rate of the encoding's parameters. None: the rate of all others.",
+    )  # fmt: skip
     weight_decay: float = setting(0.05, group="Training", least=0, help="Weight decay.")
     warmup: float = setting(5.0, group="Training", least=0, help="Epochs in which the learning rate rises from zero.")
     clip: float | None = setting(1.0, group="Training", above=0, help="Largest norm of the gradient. None: no clipping.")
@@ -255,6 +264,10 @@ class Config:
             object.__setattr__(self, "task", None)
         if self.head == "linear":
             object.__setattr__(self, "head", None)
+        if self.drop_table is False:
+            object.__setattr__(self, "drop_table", None)
+        if self.encoding_rate == 1:
+            object.__setattr__(self, "encoding_rate", None)
         sides = (self.patch,) if isinstance(self.patch, int) else self.patch
         if self.size is not None and sides == sides[:1] * len(self.size):
             object.__setattr__(self, "patch", sides[0])

@@ -74,7 +74,8 @@ def initialize_from_run(model: TrainableModel, run: RunFolder) -> None:
     body, apart = select_target_module(model, run.config)
     weights, own = run.load_weights()[0], find_encoding_prefix(body)
     kept = {name: value for name, value in body.state_dict().items() if name.startswith((own, *apart))}
-    others = {name: value for name, value in weights.items() if not name.startswith((own, *apart))}
+    absent: set[str] = getattr(body, "absent_tensors", set())
+    others = {name: value for name, value in weights.items() if not name.startswith((own, *apart)) and name not in absent}
     given = {name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)}
     taken = match_encoding_tensors(body.encoding, run.config, given)
     try:

@@ -14,6 +14,8 @@ from ropewalk.lab.init_from import TrainableModel
 
 _EXECUTION_OPTIONS = ("params", "foreach", "fused", "capturable", "differentiable")
 """Fields of parameter groups that belong to the machine and the model, not to the run."""
+RATE_FACTOR = "rate_factor"
+"""Field of a parameter group: its learning rate over that of the run."""
 
 
 def compute_learning_rate(step: int, *, highest: float, warmup: int, steps: int) -> float:
@@ -24,16 +26,32 @@ def compute_learning_rate(step: int, *, highest: float, warmup: int, steps: int)
 
 
 def build_optimizer(config: Config, model: TrainableModel) -> torch.optim.Optimizer:
-    """AdamW or LAMB, with weight decay for all parameters but those of `no_weight_decay`."""
-    spared = model.no_weight_decay()
-    named = list(model.named_parameters())
-    groups = [
-        {"params": [weight for name, weight in named if name not in spared], "weight_decay": config.weight_decay},
-        {"params": [weight for name, weight in named if name in spared], "weight_decay": 0.0},
-    ]
+    """AdamW or LAMB, with weight decay for all parameters but those of `no_weight_decay`.
+
+    With an encoding rate, the encoding's parameters are in groups of their own, with this factor on the learning rate.
+    """
+    own = set() if config.encoding_rate is None else {id(weight) for weight in model.encoding.parameters()}
+    spared, named = model.no_weight_decay(), list(model.named_parameters())
+    groups = _split_by_decay(config, [each for each in named if id(each[1]) not in own], spared)
+    if own:
+        added = _split_by_decay(config, [each for each in named if id(each[1]) in own], spared)
+        groups += [{**group, RATE_FACTOR: config.encoding_rate} for group in added]
     if config.optimiser == "lamb":
         return _build_lamb(groups, config.learning_rate)
     return torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
+
+
+def _split_by_decay(config: Config, named: Sequence[tuple[str, Tensor]], spared: set[str]) -> list[dict[str, Any]]:
+    return [
+        {"params": [weight for name, weight in named if name not in spared], "weight_decay": config.weight_decay},
+        {"params": [weight for name, weight in named if name in spared], "weight_decay": 0.0},
+    ]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of a step, in each group with the group's factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get(RATE_FACTOR, 1.0)
 
 
 def _build_lamb(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:

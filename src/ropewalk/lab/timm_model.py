@@ -43,6 +43,11 @@ class TimmModel(nn.Module):
         sides: tuple[int, ...] = tuple(self.host.patch_embed.patch_size)
         return sides
 
+    @property
+    def absent_tensors(self) -> set[str]:
+        """Names of tensors that timm's model has and this one was built without."""
+        return {"host.pos_embed"} if self.host.pos_embed is None else set()
+
     def forward(self, images: Tensor, positions: Tensor | None = None, *, resolution: Resolution | None = None) -> Tensor:
         """Logits (B classes) of images (B channels rows columns), by default with the patches at their own positions."""
         if positions is None and resolution in (None, self.host.rope.rule.resolution):
@@ -85,7 +90,7 @@ def build_timm_model(
             f"{config.model} is no vision transformer that can be built for a patch and an image size; {TIMM_EXAMPLES}"
         ) from error
     torch.manual_seed(config.seed)
-    return TimmModel(install(host, config.encoding, **options))
+    return TimmModel(install(host, config.encoding, drop_table=bool(config.drop_table), **options))
 
 
 def _check_timm_settings(config: Config, options: dict[str, Any], size: tuple[int, ...]) -> None:
@@ -95,7 +100,7 @@ def _check_timm_settings(config: Config, options: dict[str, Any], size: tuple[in
     if config.registers:
         raise ValueError(f"{config.model} has registers of its own, if any: registers must be 0, got {config.registers}")
     if taken := [name for name in INSTALL_OPTIONS if name in options]:
-        wanted = "options must be the encoding's: in all runs the table stays, and settings of the run move patches"
+        wanted = "options must be the encoding's: settings of the run drop the table and move patches"
         raise ValueError(f"{wanted}; {config.encoding} got {', '.join(taken)}")
 
 

@@ -28,7 +28,13 @@ from ropewalk.lab.environment import COMPILE_CACHE_TAG, describe_environment, di
 from ropewalk.lab.errors import DamagedFileError, NonFiniteLossError
 from ropewalk.lab.hash_random import derive_seed
 from ropewalk.lab.init_from import initialize_from_run
-from ropewalk.lab.optimizer import build_optimizer, compute_learning_rate, describe_optimizer, restore_optimizer
+from ropewalk.lab.optimizer import (
+    build_optimizer,
+    compute_learning_rate,
+    describe_optimizer,
+    restore_optimizer,
+    set_learning_rate,
+)
 from ropewalk.lab.record import pack_bits
 from ropewalk.lab.run_store import PREDICTIONS_FILE, RunFolder
 from ropewalk.lab.sealed_files import write_atomically
@@ -171,8 +177,7 @@ class Trainer:
         self.accelerator.backward(loss)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.compute_rate(self.step)
+        set_learning_rate(self.optimiser, self.compute_rate(self.step))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         if self.average is not None:
