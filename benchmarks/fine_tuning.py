@@ -1,15 +1,16 @@
-"""Retrofit a timm ViT: train it with its absolute table, then fine-tune it with a rotation put in.
+"""Retrofit a timm ViT: train it with its absolute table, then fine-tune it with a rotation installed.
 
-python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/retrofit.json
-python benchmarks/fine_tuning.py --data data/cifar100.npz --epochs 2 1 --seeds 0 --out out/retrofit.json \
+python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out results/fine-tuning.json
+python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out out/fine-tuning.json --epochs 2 1 --seeds 0 \
     --set model=timm:test_vit fraction=0.02 batch=128 precision=float32 compile=false
 
 From the weights of the ViT of its seed, each arm is fine-tuned at an eighth of the learning rate. ComRoPE and LieRE start at
-zero, where they are the identity; mixed and axial RoPE do not. "fast" arms have the rate of the first training for the parameters of
-the encoding. Positions are counted in patches: in coordinates from 0 to 1 generators would have to grow eight times as large to
-rotate as much. An interrupted run resumes. Arms and seeds can be trained side by side by calls of their own, after those with
-`--arms` alone, which train the ViTs; a last call for all of them writes the file. Accuracies on the validation set are those
-before the first step, after each epoch, and at the end on images of other sizes.
+zero, where they are the identity; mixed RoPE does not. In "fast" arms the encoding's parameters have the learning rate of the
+first training. Positions are counted in patches: in coordinates from 0 to 1 generators would have to grow eight times as
+large to rotate as much.
+
+An interrupted run resumes. With `--arms` alone only the ViTs are trained; then arms and seeds can be fine-tuned side by side
+by calls of their own, and a last call for all of them writes the file.
 """
 
 import datetime
@@ -32,6 +33,7 @@ from ropewalk.lab.run_store import RunFolder
 from ropewalk.lab.sealed_files import read_json
 from ropewalk.lab.tasks.classify import ClassificationTask
 from ropewalk.lab.train import Trainer, train_run
+from ropewalk.lab.training_diagnosis import differs_compiled
 from ropewalk.rotary import Exponentials
 
 PLACES = "coordinates=index"
@@ -44,13 +46,13 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "liere fast": (f"liere:scale=0.0,{PLACES}", FAST),
     "mixed": ("mixed", {}),
     "mixed without table": ("mixed", {"drop_table": True}),
-    "axial": ("axial", {}),
 }
 MODEL = "timm:vit_tiny_patch16_224"
 BASE = replace(RECIPES["cifar100-tiny"], model=MODEL, encoding="none", span=None, mixup=0.8, cutmix=1.0)
 # Sizes over that of training on which the last weights are evaluated.
 SIZE_FACTORS = (1.5, 2)
 MEASURED = "fine-tuning.json"
+MEASURES = ("at_start", "generator", "sizes")
 
 
 def tuning(base: Config, arm: str, runs: Path, epochs: int) -> Config:
@@ -61,30 +63,39 @@ def tuning(base: Config, arm: str, runs: Path, epochs: int) -> Config:
     return replace(own, learning_rate=base.learning_rate / RATE_DIVISOR, warmup=2.0, **settings)
 
 
-def train_arm(config: Config, runs: Path, arm: str | None) -> RunFolder:
-    """A run that is trained and measured, unless it was before."""
+def train_arm(config: Config, runs: Path, arm: str | None) -> dict[str, Any]:
+    """The record of a run, which is trained and measured unless it was before."""
     run = train_run(config, runs)
     if run.read_document(MEASURED) is None:
-        run.write_document(MEASURED, measure_run(run, arm))
-    return run
+        run.write_document(MEASURED, measure_run(run))
+    told = read_json(run.path / "environment.json")
+    return {"arm": arm, **describe_scores(run), "machine": told["machine"], "versions": told["versions"]}
 
 
-def measure_run(run: RunFolder, arm: str | None) -> dict[str, Any]:
-    """The record of a run: accuracies on the validation set, and on the test set at the size of training."""
-    config, result = run.config, run.result() or {}
-    own: dict[str, Any] = {"arm": arm, "label": get_encoding_label(config), "seed": config.seed, "epochs": config.epochs}
-    own |= {"test_accuracy": result["test_accuracy"], "parameters": result["encoding_parameters"]}
-    if config.start is not None:
-        own["at_start"] = at_start(config)
-    accelerator = Accelerator()
-    opened = ClassificationTask.open_trained(run, accelerator.device)
+def describe_scores(run: RunFolder) -> dict[str, Any]:
+    """Accuracies of a run: on the test set, and on the validation set at the end (uncompiled) and by epoch.
+
+    Epochs are validated with the compiled model. If it differs at the end from the uncompiled one, there is no curve.
+    """
+    config, result, rows, measured = run.config, run.result() or {}, run.metrics(), run.read_document(MEASURED) or {}
+    own: dict[str, Any] = {"label": get_encoding_label(config), "seed": config.seed, "epochs": config.epochs}
+    own |= {name: result[name] for name in ("test_accuracy", "validation_accuracy", "encoding_parameters")}
+    trusted = not differs_compiled(rows[-1]["validation_loss"], result["validation_loss"])
+    curve = [row["validation_accuracy"] for row in rows] if trusted else None
+    return own | {name: measured[name] for name in MEASURES if name in measured} | {"curve": curve}
+
+
+def measure_run(run: RunFolder) -> dict[str, Any]:
+    """Accuracy before the first step and at the end on images of other sizes, and the largest entry of generators."""
+    own: dict[str, Any] = {}
+    if run.config.start is not None:
+        own["at_start"] = at_start(run.config)
+    opened = ClassificationTask.open_trained(run, Accelerator().device)
     if isinstance(opened.encoding, Exponentials):
         own["generator"] = opened.encoding.blocks().abs().max().item()
     grids = [tuple(int(side * factor) for side in opened.grid) for factor in SIZE_FACTORS]
     rows = [row for grid in grids for row in probe_grid(opened, grid)]
-    own["sizes"] = [{name: row[name] for name in ("mode", "size", "accuracy")} for row in rows]
-    scores = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
-    return own | {"validation_accuracy": scores}
+    return own | {"sizes": [{name: row[name] for name in ("mode", "size", "accuracy")} for row in rows]}
 
 
 def at_start(config: Config) -> float:
@@ -98,13 +109,11 @@ def at_start(config: Config) -> float:
         return trainer.compute_scores("validation")["accuracy"]
 
 
-def document(runs: list[RunFolder]) -> str:
-    """What was measured of runs, a line for each, with the machine and the versions that they ran with."""
-    told = read_json(runs[0].path / "environment.json")
-    head = {"date": datetime.date.today().isoformat(), "machine": told["machine"], "versions": told["versions"]}
-    settings = runs[-1].config.document() | {"data": "cifar100", "start": None}
-    head |= {"settings": settings}
-    lines = ",\n  ".join(json.dumps(run.read_document(MEASURED)) for run in runs)
+def document(settings: Config, records: list[dict[str, Any]]) -> str:
+    """The records of runs, a line for each, with the machine and the versions that they ran with."""
+    shared = {name: records[0][name] for name in ("machine", "versions")}
+    head = {"date": datetime.date.today().isoformat(), **shared, "settings": settings.document() | {"data": "cifar100"}}
+    lines = ",\n  ".join(json.dumps({key: value for key, value in each.items() if key not in shared}) for each in records)
     return f'{json.dumps(head)[:-1]},\n "runs": [\n  {lines}\n ]\n}}\n'
 
 
@@ -133,7 +142,7 @@ def main(
     trained = [train_arm(base, runs, None) for base in bases]
     trained += [train_arm(tuning(base, arm, runs, epochs[1]), runs, arm) for base in bases for arm in arms]
     if out is not None:
-        out.write_text(document(trained))
+        out.write_text(document(replace(tuning(bases[0], "none", runs, epochs[1]), start=None), trained))
         print(out)
 
 

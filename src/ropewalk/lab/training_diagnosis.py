@@ -53,9 +53,14 @@ def disable_compilation(model: nn.Module) -> Iterator[None]:
 
 def warn_compiled_loss(compiled: float, plain: float) -> None:
     """Warn if the loss of a compiled model differs from that of the same model uncompiled by more than rounding."""
-    if abs(compiled - plain) > 0.02 * max(plain, 0.1):
+    if differs_compiled(compiled, plain):
         losses = f"the validation loss is {compiled:.4f} with the compiled model and {plain:.4f} with the uncompiled one"
         warnings.warn(f"{losses}: the result has the latter, and scores of epochs are not to be trusted", stacklevel=2)
+
+
+def differs_compiled(compiled: float, plain: float) -> bool:
+    """Whether two losses, with and without compilation, differ by more than rounding."""
+    return abs(compiled - plain) > 0.02 * max(plain, 0.1)
 
 
 def warn_compiled_features(model: DenseModel, images: Tensor) -> None:
