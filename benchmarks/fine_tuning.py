@@ -5,9 +5,9 @@ python benchmarks/fine_tuning.py --data data/cifar100.npz --runs runs --out out/
     --set model=timm:test_vit fraction=0.02 batch=128 precision=float32 compile=false
 
 From the weights of the ViT of its seed, each arm is fine-tuned at an eighth of the learning rate. ComRoPE and LieRE start at
-zero, where they are the identity; mixed RoPE does not. In "fast" arms the encoding's parameters have the learning rate of the
-first training. Positions are counted in patches: in coordinates from 0 to 1 generators would have to grow eight times as
-large to rotate as much.
+zero, where they are the identity; mixed RoPE does not. In "fast" arms the encoding's parameters have the rate of the first
+training. Positions are counted in patches: in coordinates from 0 to 1 generators would have to grow eight times as large to
+rotate as much.
 
 An interrupted run resumes. With `--arms` alone only the ViTs are trained; then arms and seeds can be fine-tuned side by side
 by calls of their own, and a last call for all of them writes the file.

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,6 @@ COLUMNS = {
     "train GB ratio": ("× none", "{:.3f}"),
 }
 MODES = ("eager", "compiled")
-FINE_TUNED = {
-    "none": "nothing",
-    "comrope-ld": "ComRoPE-LD from zero",
-    "comrope-ap": "ComRoPE-AP from zero",
-    "liere": "LieRE from zero",
-    "mixed": "mixed RoPE",
-}
 
 
 @cache
@@ -131,22 +124,6 @@ def compare_attention(name: str = "attention-kernels-h200.json") -> str:
         for row in timed if row["what"] in base
     ]  # fmt: skip
     return f"{format_table(head, rows)}\n\n{describe_machine(name)}"
-
-
-def compare_fine_tuning(name: str) -> str:
-    """A ViT that was trained on with each encoding: accuracy on held-out images during training, and on the test set."""
-    return format_fine_tuning(load_results(name)["runs"])
-
-
-def format_fine_tuning(runs: Sequence[Mapping[str, Any]]) -> str:
-    (first,) = [run for run in runs if not run["tuned"]]
-    rows = [["the ViT as it was", "", "", "", f"{100 * first['test_accuracy']:.1f}"]]
-    for run in (run for run in runs if run["tuned"]):
-        curve = run["validation_accuracy"]
-        values = (run["at_start"], min(run["at_start"], *curve), curve[-1], run["test_accuracy"])
-        rows.append([FINE_TUNED[run["label"].partition(":")[0]], *(f"{100 * value:.1f}" for value in values)])
-    head = ["what was put in", "before the first step", "lowest during training", "at the end", "test set"]
-    return format_table(head, rows)
 
 
 def list_timm_hosts(name: str = "timm-hosts.json") -> str:

@@ -27,6 +27,7 @@ import host_tables
 import library_tables
 import plots
 import recipe_tables
+import retrofit_tables
 import size_tables
 import study_tables
 import trial_tables
@@ -53,6 +54,7 @@ MODULES = (
     host_tables,
     library_tables,
     recipe_tables,
+    retrofit_tables,
     size_tables,
     trial_tables,
 )

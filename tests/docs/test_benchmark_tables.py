@@ -6,24 +6,16 @@ import pytest
 
 import benchmark_tables
 from benchmark_tables import (
-    FINE_TUNED,
     RESULTS,
     compare_attention,
     compare_dense_sizes,
-    compare_fine_tuning,
     compare_folded,
     compare_hosts,
     compare_suite,
     describe_machine,
-    format_fine_tuning,
 )
 
 HEAD = {"machine": {"device": "GPU"}, "versions": {"torch": "2.9"}, "date": "2026-01-01"}
-FINE_TUNING = [
-    {"label": "none", "tuned": False, "test_accuracy": 0.5, "validation_accuracy": [0.3, 0.52]},
-    {"label": "none", "tuned": True, "test_accuracy": 0.6, "at_start": 0.52, "validation_accuracy": [0.51, 0.55]},
-    {"label": "mixed", "tuned": True, "test_accuracy": 0.58, "at_start": 0.1, "validation_accuracy": [0.4, 0.56]},
-]
 
 
 @pytest.fixture
@@ -125,21 +117,3 @@ def test_folded_encodings_have_both_ratios(name):
         as_it_is, folded = (f"{row[f'{how} over mixed']:.3f} ± {row[f'{how} spread']:.3f}" for how in ("as it is", "folded"))
         assert f"| {row['name']} | {as_it_is} | {folded} |" in compare_folded()
     assert found["finished"]
-
-
-def test_fine_tuning_has_the_start_the_lowest_and_the_end():
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in format_fine_tuning(FINE_TUNING).splitlines()[2:]
-    ]
-    assert rows == [
-        ["the ViT as it was", "", "", "", "50.0"],
-        ["nothing", "52.0", "51.0", "55.0", "60.0"],
-        ["mixed RoPE", "10.0", "10.0", "56.0", "58.0"],
-    ]
-
-
-@pytest.mark.parametrize("name", ["fine-tuning.json", "fine-tuning-cpu.json"])
-def test_every_fine_tuned_run_has_a_row(name):
-    runs, table = load(name)["runs"], compare_fine_tuning(name)
-    assert len(table.splitlines()) == 2 + len(runs)
-    assert all(FINE_TUNED[run["label"].partition(":")[0]] in table for run in runs if run["tuned"])

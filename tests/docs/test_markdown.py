@@ -181,6 +181,7 @@ def test_the_pages_with_code_are_these():
         "docs/pages/positions.md",
         "docs/pages/reference/index.md",
         "docs/pages/reference/plots.md",
+        "docs/pages/retrofit.md",
         "docs/pages/start.md",
         "docs/pages/yarn.md",
     ]
