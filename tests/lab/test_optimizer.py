@@ -10,7 +10,13 @@ import torch
 from ropewalk.lab import optimizer as module
 from ropewalk.lab.config import Config
 from ropewalk.lab.errors import CommandError
-from ropewalk.lab.optimizer import build_optimizer, compute_learning_rate, describe_optimizer, restore_optimizer
+from ropewalk.lab.optimizer import (
+    build_optimizer,
+    compute_learning_rate,
+    describe_optimizer,
+    restore_optimizer,
+    set_learning_rate,
+)
 
 SHAPES = {"matrix": (6, 5), "cube": (2, 3, 4), "bias": (7,), "zero": (4,), "scalar": ()}
 DECAYED = ("matrix", "cube", "zero")
@@ -115,6 +121,47 @@ def test_hyperparameters_are_those_that_the_run_began_with(optimiser):
     first = again.param_groups[0]
     assert (first["betas"], first["eps"], first["weight_decay"]) == ((0.8, 0.99), 1e-3, 0.2)
     assert again.param_groups[1]["betas"] == (0.9, 0.999)
+
+
+class Encoded(Weights):
+    """Weights of which a matrix and a bias are those of an encoding."""
+
+    encoding: torch.nn.Module
+
+    def __init__(self):
+        super().__init__()
+        self.encoding = torch.nn.Module()
+        self.encoding.matrix, self.encoding.bias = self.matrix, self.bias
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "lamb"])
+def test_parameters_of_the_encoding_have_a_rate_of_their_own(optimiser):
+    """They move as in a run with the higher rate, and all others as in one without it, also after a resumption."""
+    config = replace(LAMB, optimiser=optimiser)
+
+    def train(rate, encoding_rate=None, stop=None):
+        model = Encoded()
+        with_rate = replace(config, encoding_rate=encoding_rate)
+        optimizer = build_optimizer(with_rate, model)
+        for step in range(4):
+            if step == stop:
+                tensors, groups = describe_optimizer(optimizer)
+                optimizer = build_optimizer(with_rate, model)
+                restore_optimizer(optimizer, tensors, json.loads(json.dumps(groups)))
+            set_learning_rate(optimizer, rate)
+            generator = torch.Generator().manual_seed(step)
+            for weight in model.parameters():
+                # Gradients do not depend on weights, so that parameters cannot influence one another.
+                weight.grad = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            optimizer.step()
+        return dict(model.named_parameters())
+
+    slow, fast = train(0.01), train(0.08)
+    for found in (train(0.01, 8.0), train(0.01, 8.0, stop=2)):
+        for name in SHAPES:
+            torch.testing.assert_close(found[name], (fast if name in ("matrix", "bias") else slow)[name])
+    assert (slow["matrix"] - fast["matrix"]).abs().max() > 0.05
+    assert replace(config, encoding_rate=1.0).name == config.name
 
 
 def test_lamb_without_timm_says_what_to_install(monkeypatch):

@@ -112,6 +112,28 @@ def test_generators_that_are_zero_begin_where_the_model_ended(tmp_path):
     assert done.result()["validation_loss"] < plain.result()["validation_loss"]
 
 
+def test_a_table_is_dropped_from_a_run_that_has_it(tmp_path):
+    """All else is loaded; the host without its table, from timm alone, gives the same logits."""
+    plain = train_run(replace(SMALL, encoding="none"), tmp_path)
+    dropped = replace(SMALL, encoding="none", drop_table=True)
+    assert dropped.name != replace(dropped, drop_table=False).name == replace(SMALL, encoding="none").name
+    new = build_model(dropped, **SHAPE)
+    assert new.host.pos_embed is None
+    initialize_from_run(new, plain)
+    bare = timm.create_model("test_vit", img_size=8, patch_size=2, in_chans=1, num_classes=10, pos_embed="none")
+    weights = {name.removeprefix("host."): value for name, value in plain.load_weights()[0].items()}
+    bare.load_state_dict({name: value for name, value in weights.items() if name != "pos_embed"})
+    with torch.no_grad():
+        torch.testing.assert_close(new.eval()(images()), bare.eval()(images()))
+        assert (load_image_model(plain)(images()) - bare(images())).abs().max() > 1e-4
+    done = train_run(replace(dropped, encoding="axial", span=None, start=str(plain.path)), tmp_path)
+    opened = open_trained_run(done, "cpu")
+    assert opened.model.host.pos_embed is None
+    assert build_bare_model(opened).host.pos_embed is None
+    with pytest.raises(ValueError, match=r"host\.pos_embed"):
+        initialize_from_run(build_model(replace(SMALL, encoding="none"), **SHAPE), done)
+
+
 def test_cost_is_measured_beside_the_same_model(trained):
     """All but the encoding is there: the table, too."""
     run = open_trained_run(trained, "cpu")
