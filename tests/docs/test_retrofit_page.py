@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import retrofit_tables
+from page_engine import make_namespace, render_page
 from tests.support.markdown_tables import cells
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +87,15 @@ def test_what_the_page_says_is_so():
         assert extrapolated["mixed"].mean < -extrapolated["mixed"].half
     assert sum(run["curve"] is None for run in RUNS) == 1
     assert "in one run the compiled model" in PAGE
+
+
+def test_figures_in_the_text_are_those_of_the_tables(tmp_path):
+    """All expressions can be evaluated, and none leaves a sign that a sentence already says in words."""
+    text = render_page(PAGE, make_namespace(tmp_path / "retrofit.md"), name="retrofit.md")
+    assert "{{" not in text
+    lost = mean("mixed", "test_accuracy") - mean("mixed without table", "test_accuracy")
+    assert f"loses {lost:.1f} points that 20 epochs" in text
+    at_once = mean("none", "at_start") - mean("mixed", "at_start")
+    assert f"**`mixed` costs {at_once:.0f} points at first**" in text
+    assert "costs -" not in text
+    assert "loses -" not in text
