@@ -4,6 +4,7 @@ import copy
 import warnings
 
 import pytest
+import timm
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
@@ -96,6 +97,45 @@ def test_loaded_to_where_a_map_of_devices_says(kind, places, tmp_path):
     offloaded = {"offload_folder": tmp_path / "offloaded"}
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", device_map=places, **offloaded).eval()
     assert torch.equal(logits_of(model, given), logits_of(plain, given))
+
+
+@pytest.mark.parametrize("kind", ["plain", "axial", "mixed"])
+def test_vision_transformers_whose_weights_lie_elsewhere(kind):
+    accelerate = pytest.importorskip("accelerate", reason="accelerate, which offloads weights, is not installed")
+    plain = vit_host(kind)
+    model = for_timm.install(copy.deepcopy(plain), "comrope-ld", block=4)
+    wanted, encoding = model(images()), copy.deepcopy(model.encoding)
+    accelerate.cpu_offload(model, "cpu")
+    later = copy.deepcopy(plain)
+    accelerate.cpu_offload(later, "cpu")
+    for_timm.install(later, encoding)
+    assert all(weight.is_meta for name, weight in later.named_parameters() if "encoding" not in name)
+    for each in (model, later):
+        assert torch.equal(each(images()), wanted)
+    assert (wanted - plain(images())).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["plain", "eva02", "dinov3"])
+def test_vision_transformers_all_of_whose_modules_are_hooked(kind):
+    hooks = pytest.importorskip("accelerate.hooks", reason="accelerate, which hooks modules, is not installed")
+    plain = vit_host(kind)
+    model = for_timm.install(copy.deepcopy(plain), "comrope-ld", block=4)
+    hooked = copy.deepcopy(plain)
+    for module in hooked.modules():
+        hooks.add_hook_to_module(module, hooks.ModelHook())
+    for_timm.install(hooked, copy.deepcopy(model.encoding))
+    assert torch.equal(hooked(images()), model(images()))
+    for_timm.uninstall(hooked)
+    assert torch.equal(hooked(images()), plain(images()))
+
+
+def test_windows_are_installed_before_they_are_offloaded():
+    accelerate = pytest.importorskip("accelerate", reason="accelerate, which offloads weights, is not installed")
+    shape = {"img_size": 32, "patch_size": 4, "window_size": 4, "embed_dim": 16, "depths": (1, 1), "num_heads": (2, 2)}
+    model = timm.create_model("swin_tiny_patch4_window7_224", **shape).eval()
+    accelerate.cpu_offload(model, "cpu")
+    with pytest.raises(ValueError, match=r"offloaded: install before"):
+        for_timm.install(model, "mixed")
 
 
 # Trainers

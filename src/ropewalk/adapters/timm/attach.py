@@ -8,6 +8,7 @@ from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
+from ropewalk.adapters.offloading import computing_device
 from ropewalk.adapters.timm.attention import CodedAttention
 from ropewalk.adapters.timm.class_swap import restore, swap
 from ropewalk.adapters.timm.grid_models import GridModel, taken_grids
@@ -42,7 +43,7 @@ def before(model: Any) -> Before:
 
 def _filled(model: Any) -> None:
     """A rotation that was set aside on the meta device is computed anew where the model has values by now."""
-    rope, device = model.before.rope, device_of(model)
+    rope, device = model.before.rope, computing_device(model)
     if device.type == "meta":
         return
     if lost := _lost(model):
@@ -112,7 +113,7 @@ def _taken(model: Any) -> Any:
     if hasattr(model, "rope_mixed"):
         model.rope, model.rope_mixed = was.rope, was.rope_mixed
     if was.rope is not None:
-        was.rope.to(device_of(model)).train(model.training).update_feat_shape(model.patch_embed.grid_size)
+        was.rope.to(computing_device(model)).train(model.training).update_feat_shape(model.patch_embed.grid_size)
     if dropped and was.table is not None:
         model.pos_embed = _fitting(model, was)
     return model
@@ -129,8 +130,3 @@ def _fitting(model: Any, was: Before) -> nn.Parameter:
 def _resampled(model: Any, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
     prefix = 0 if model.no_embed_class else model.num_prefix_tokens
     return resample_abs_pos_embed(table.detach(), new_size=list(new), old_size=list(old), num_prefix_tokens=prefix)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where its parameters lie."""
-    return next(model.parameters()).device

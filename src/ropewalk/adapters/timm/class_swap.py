@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ropewalk.adapters.offloading import change_class
+
 
 class Swapped(nn.Module):
     """What a module of timm's is made to inherit from before its own class, `host`."""
@@ -19,12 +21,12 @@ class Swapped(nn.Module):
 
 def swap(module: nn.Module, mixin: Any) -> None:
     """Give a module what `mixin` defines; the rest stays that of its class."""
-    module.__class__ = _joined(mixin, host_of(module))
+    change_class(module, _joined(mixin, host_of(module)))
 
 
 def restore(module: nn.Module) -> None:
     """Give a module its own class back."""
-    module.__class__ = host_of(module)
+    change_class(module, host_of(module))
 
 
 def host_of(module: nn.Module) -> Any:

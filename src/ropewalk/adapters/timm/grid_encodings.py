@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ropewalk.adapters.offloading import computing_device
 from ropewalk.adapters.timm.grid_models import Spot, Survey
 from ropewalk.code import Chain, Code, Offset
 from ropewalk.encoding import Encoding
@@ -28,7 +29,7 @@ def make_encodings(model: nn.Module, found: Survey, encoding: Any, options: dict
     for spot, each in zip(found.spots, made, strict=True):
         _check(spot, each)
         attention = model.get_submodule(spot.path)
-        each.to(next(attention.parameters()).device)
+        each.to(computing_device(attention))
     return made
 
 

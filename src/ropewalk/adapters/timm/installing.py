@@ -10,7 +10,8 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from ropewalk.adapters.timm.attach import before, device_of, put, uninstall
+from ropewalk.adapters.offloading import computing_device, is_offloaded
+from ropewalk.adapters.timm.attach import before, put, uninstall
 from ropewalk.adapters.timm.class_swap import host_of
 from ropewalk.adapters.timm.grid_encodings import make_encodings
 from ropewalk.adapters.timm.grid_models import GridModel, Survey, put_back, put_grids, survey, taken_grids
@@ -95,7 +96,10 @@ def _install_grids(
         raise ValueError(
             f"{' and '.join(moved)} move the patches of plain ViTs: leave them out where attention has grids of its own"
         )
-    instance_of("model", model, nn.Module)
+    if is_offloaded(instance_of("model", model, nn.Module)):
+        raise ValueError(
+            f"{host_of(model).__name__} must be tried on an image, and its weights are offloaded: install before"
+        )
     if resolution is not None:
         check_resolution(resolution, 2)
     rule = Rule(resolution=resolution)
@@ -139,7 +143,7 @@ def _install_plain(
         raise TypeError(f"{host_of(model).__name__} always adds its table: it cannot be left out")
     columns_first = was.rope.grid_indexing == "xy" if isinstance(was.rope, RotaryEmbeddingMixed) else None
     uninstall(model)
-    rope = Rope(chosen.encoding.to(device_of(model)), rule, moves, columns_first)
+    rope = Rope(chosen.encoding.to(computing_device(model)), rule, moves, columns_first)
     put(model, rope.train(model.training), host, drop_table=drop_table)
 
 

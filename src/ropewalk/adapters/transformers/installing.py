@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from ropewalk.adapters.offloading import computing_device
 from ropewalk.adapters.transformers import rebinding
 from ropewalk.adapters.transformers.building import Asked, Made, build
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED, Begin, Choose
@@ -20,7 +21,7 @@ from ropewalk.adapters.transformers.embedding import (
 )
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
 from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
-from ropewalk.adapters.transformers.probing import HostRefusedError, computing_device
+from ropewalk.adapters.transformers.probing import HostRefusedError
 from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary
 from ropewalk.encoding import Encoding

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from ropewalk.adapters.offloading import computing_device
 from ropewalk.adapters.transformers.apply_rotary import Usage
 from ropewalk.adapters.transformers.rebinding import find_rotations, host_class, rebind_to, restore, rotation_function
 
@@ -129,15 +130,6 @@ def call_on_pixels(rotary: Any, rows: int, columns: int) -> tuple[Tensor, Tensor
 def device_of(rotary: nn.Module) -> torch.device:
     """Where the frequencies lie."""
     return next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
-
-
-def computing_device(module: nn.Module) -> torch.device:
-    """Where a module computes: where its weights lie, or where accelerate brings those that it keeps elsewhere."""
-    hooks = [hook for each in module.modules() if (hook := getattr(each, "_hf_hook", None)) is not None]
-    for each in [one for hook in hooks for one in getattr(hook, "hooks", (hook,))]:
-        if (device := getattr(each, "execution_device", None)) is not None:
-            return torch.device(device)
-    return next((weight.device for weight in module.parameters()), torch.device("cpu"))
 
 
 def read_shapes(

@@ -8,18 +8,17 @@ something else. The file, its classes and other models are not touched.
 import functools
 import re
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar
 
 from torch import nn
 
+from ropewalk.adapters.offloading import change_class
 from ropewalk.adapters.transformers.apply_rotary import Usage, make_rotation
 
 ROTATION = re.compile(r"_?(vision_)?apply_\w*(rotary|rope)\w*")
 REGISTERED: set[Any] = set()
 """Rotation functions of other names."""
-
-HOOKED = "_old_forward"  # where accelerate keeps the forward method of a module that it has hooked
 
 
 class Rebound(nn.Module):
@@ -42,17 +41,17 @@ def find_rotations(kind: Any) -> tuple[str, ...]:
 
 def rebind(attention: nn.Module, usages: tuple[Usage, ...]) -> None:
     """Let an attention module call our rotations."""
-    _change_class(attention, _rebound_class(host_class(attention), usages))
+    change_class(attention, _rebound_class(host_class(attention), usages))
 
 
 def rebind_to(attention: nn.Module, functions: dict[str, Callable[..., Any]]) -> None:
     """Let an attention module call these functions, for a while: copies and pickles of it do not work."""
-    _change_class(attention, _subclass(host_class(attention), functions, {}))
+    change_class(attention, _subclass(host_class(attention), functions, {}))
 
 
 def restore(attention: nn.Module, kind: type | None = None) -> None:
     """Give an attention module its own class back, or one that it had meanwhile."""
-    _change_class(attention, kind or host_class(attention))
+    change_class(attention, kind or host_class(attention))
 
 
 def host_class(module: nn.Module) -> Any:
@@ -67,12 +66,6 @@ def rotation_function(kind: type, name: str) -> Any:
         if name in _global_names(inner):
             return inner.__globals__[name]
     raise AttributeError(f"{kind.__name__} has no method that calls {name}")
-
-
-def _change_class(module: nn.Module, kind: Any) -> None:
-    module.__class__ = kind
-    if HOOKED in vars(module):
-        setattr(module, HOOKED, MethodType(kind.forward, module))
 
 
 @functools.cache
