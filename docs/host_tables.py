@@ -12,9 +12,9 @@ RESULTS = Path(__file__).parent.parent / "results"
 TRANSFORMERS = "transformers-hosts.json"
 # What the criteria of the judge are about, in the words of the page.
 CRITERIA = {
-    "running": "a forward pass raises",
-    "agreement": "outputs differ from the host's",
-    "own": "the host's own rotation runs",
+    "running": "raises after `install`",
+    "agreement": "outputs differ from the original model's",
+    "own": "the model's own rotation runs",
     "wired": "a frequency has no effect",
     "learned": "learned frequencies get no gradient, or are not saved",
     "traceless": "`uninstall` leaves a trace",

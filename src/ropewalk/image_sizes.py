@@ -1,8 +1,8 @@
 """Positions of a model's patches at any image size.
 
-An encoding has the grid of training as its `size`, and places other grids by a resolution: see `Encoding.grid`. A model
-knows besides for which grid it was made. So it can refuse images whose positions would depend on a size that nobody gave,
-and settle rules of context extension, which depend on the size of the image.
+The `size` of an encoding is its training grid; `resolution` says how it positions other grids: see `Encoding.grid`. A model
+also has the grid that it was made for. So it can raise for images whose positions would depend on a `size` that is not
+given, and apply context extension rules, which depend on the size of the image.
 """
 
 from collections.abc import Sequence

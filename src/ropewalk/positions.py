@@ -179,7 +179,7 @@ def grid(
     lie where their centres fall in the reference's numbering: (i + 0.5) P0 / P - 0.5. One for all axes, or one for each.
 
     By default images, of two axes, are rescaled, and sequences, of one axis, extrapolated. The first of three axes may be
-    time, which is never rescaled unasked, or depth: if its size is another than the reference's, `resolution` is needed.
+    time, which is rescaled only on request, or depth: if its size differs from the reference's, `resolution` is needed.
 
     "pi", "unit" and "area" have both ends included and extrapolate to P/P0 times the reference's, as their papers do.
     This keeps the distance between patches only nearly: it is (P/P0) (P0 - 1)/(P - 1) of the reference's.

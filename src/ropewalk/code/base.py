@@ -76,10 +76,10 @@ class Code:
         return self.q(q), self.k(k)
 
     def qk_(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As `qk`, where q and k lie, for inference; where there is a kernel for it, without room for others."""
+        """`qk` in place, for inference; with a kernel, without extra memory."""
         for x, turned in zip((q, k), self.qk(q, k), strict=True):
             if turned.requires_grad and torch.is_grad_enabled():
-                raise RuntimeError("q and k cannot be turned in place where gradients are asked for: use torch.no_grad()")
+                raise RuntimeError("q and k cannot be rotated in place where gradients are needed: use torch.no_grad()")
             if turned is not x:
                 x.copy_(turned)
         return q, k
@@ -140,17 +140,17 @@ class Code:
         return False
 
     def prefixed(self, q: int = 0, k: int = 0) -> Self:
-        """The code for q and k leading tokens more that have no position: class tokens, registers."""
+        """The code with this many more leading tokens of q and k that have no position: class tokens, registers."""
         return self.with_unrotated(q=integer("q", q, least=0), k=integer("k", k, least=0))
 
     def with_unrotated(self, *, q: Tokens = 0, k: Tokens = 0) -> Self:
         """The code where some queries and keys have no position: they are not rotated, get nothing added and no bias.
 
-        q, k  A number: so many leading tokens more, as `prefixed`. Two numbers: so many more in front and behind. A mask
-              (N,) or (B, N) of all N tokens that the code is for, True where a token has no position; it must have been
-              given one, which is not looked at.
+        q, k  A number: additional leading tokens, as in `prefixed`. Two numbers: additional tokens in front and behind. A
+              boolean mask (N,) or (B, N) of all N tokens of the code, True where a token has no position; positions
+              given for these are ignored.
 
-        What tokens of a prefix get, such as the gain of YaRN or learned biases, all of these get.
+        They are treated like prefix tokens, for example by the gain of YaRN or learned biases.
         """
         found = {"q": self._unrotated("q", q), "k": self._unrotated("k", k)}
         if k is q and self.q_prefix == self.k_prefix:

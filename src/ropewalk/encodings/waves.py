@@ -15,21 +15,22 @@ SHORT = 16
 
 
 class Waves(GridWaves):
-    """RoPE by an explicit table: the wave vector of each pair is given, head by head and layer by layer if need be.
+    """RoPE by an explicit table of wave vectors, one for each pair: for all heads, per head, or per layer and head.
 
         angle of pair t at p = w_t · p = w_t1 p_1 + w_t2 p_2 + …,    w_t = table[t]
 
     Every rotation of pairs by positions is one of these: RoPE of any width, axial and mixed RoPE, M-RoPE, frequencies taken
     from a checkpoint. Pairs with a wave vector of zeros are not rotated, and channels beyond the pairs are left alone.
 
-    Beware: the table is in radians for one unit of position, so it belongs to its coordinates, and to its order of channels:
-    set `interleaved` as in the model that the table comes from.
+    Beware: the table is in radians per unit of position, so it is valid only with its coordinates and its channel layout:
+    set `coordinates` and `interleaved` as in the model that it comes from.
 
     table    Wave vectors as nested numbers or a tensor: (P, A) for P pairs, at most half of head_dim, and A axes; (h, P, A)
-             by head, with grouped queries by key head; (L, h, P, A) by layer and head, h or 1, with layers=L. `axes` is
-             read from it. Without a table, the rows, columns, … of axial RoPE with base 10,000.
-    learned  The table is where parameters start, one set a head (or `shared`) and layer.
-    factor   Multiplies what rotates of q and of k, so that logits get its square, as the attention scaling of YaRN does.
+             per head, with grouped queries per key head; (L, h, P, A) per layer and head, h or 1, with layers=L. `axes` is
+             taken from it. Without a table, that of axial RoPE with base 10,000.
+    learned  The table is the initial value of parameters, one set per head (or `shared`) and layer.
+    factor   Multiplies the rotated channels of q and k, and so their part of the logits by its square, as the attention
+             scaling of YaRN does. It is not the length factor of an extension rule.
     """
 
     name = "waves"

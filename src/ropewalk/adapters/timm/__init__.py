@@ -1,17 +1,17 @@
-"""Any encoding inside a vision transformer of timm's.
+"""Install any encoding in a vision transformer of timm.
 
     import timm
     from ropewalk.adapters.timm import install
 
     model = install(timm.create_model("vit_small_patch16_224", pretrained=True), "comrope-ld", std=0.0)
 
-It takes timm's `VisionTransformer` (plain ViTs, DeiT, CLIP, DINOv2, …) and `Eva` (EVA-02, the rope and rope_mixed ViTs,
-Perception Encoders, DINOv3, …). The model is changed in place and stays what it was otherwise: the same modules with
-the same names, of classes that inherit from timm's. The encoding is `model.encoding`, the module `model.rope.encoding`.
-`uninstall` puts everything back.
+Plain ViTs are timm's `VisionTransformer` (ViT, DeiT, CLIP, DINOv2, …) and `Eva` (EVA-02, the rope and rope_mixed ViTs,
+Perception Encoders, DINOv3, …). The model is changed in place and keeps its modules and their names; their classes become
+subclasses of timm's. The encoding is `model.encoding`, the module `model.rope.encoding`. `uninstall` restores the model.
 
-It takes models whose attention has grids of its own, too (Swin, MaxViT, BEiT, Hiera, PVT, …, torchvision's ViT and Swin):
-there `model.encoding` is a dictionary, of an encoding for each attention by its name. `register` is for other attention.
+Models in which each attention has its own grid are supported too (Swin, MaxViT, BEiT, Hiera, PVT, …, torchvision's ViT and
+Swin): there `model.encoding` is a dictionary of encodings by the attention's module name. `register` adds other attention
+classes.
 """
 
 from ropewalk.adapters.timm.attach import uninstall as uninstall

@@ -90,10 +90,10 @@ def put(model: Any, rope: Rope, host: Host, *, drop_table: bool) -> None:
 
 
 def uninstall(model: Model) -> Model:
-    """Put back what the model was before: classes, rotation and table. Returns the model; one without is left alone.
+    """Restore the classes, rotation and table that a model had before `install`, if there was one. Returns the model.
 
-    What other weights have learned in the meantime stays. Where the model has moved to another device, dtype or image size
-    since, what it gets back follows. A model that had a rotation and was folded cannot get it back.
+    Other weights keep their present values. What is restored gets the model's present device, dtype and image size. Raises
+    for a folded model that had a rotation.
     """
     if isinstance(model, GridModel):
         taken_grids(model)

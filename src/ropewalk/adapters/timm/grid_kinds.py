@@ -147,7 +147,7 @@ REGISTERED: dict[type[nn.Module], Kind] = {}
 
 
 def register(attention: type[nn.Module], place: Place = grids.patches, *, layout: str = "bhnd") -> None:
-    """Let `install` act in an attention class of your own, or of another library.
+    """Register an attention class of your own, or of another library, so that `install` supports it.
 
     It must compute its scores by `scaled_dot_product_attention`, or by q @ kᵀ as the first matrix product of its `forward`.
 

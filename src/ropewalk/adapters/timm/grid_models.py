@@ -59,8 +59,8 @@ class Survey:
         """Why no attention can have an encoding."""
         name = f"{kind.__module__}.{kind.__name__}"
         if not self.left:
-            known = "a plain ViT of timm's, or have attention of a kind that is known (see the table of hosts in the docs)"
-            return f"the model must be {known}, got {name}: register(ITS_ATTENTION_CLASS, place) makes a kind known"
+            known = "a plain ViT of timm, or have attention of a known class (the docs' page on timm lists supported models)"
+            return f"the model must be {known}, got {name}: register(ITS_ATTENTION_CLASS, place) adds one"
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left.items())
         return f"no attention of {name} compares tokens that have positions ({reasons}): an encoding has nothing to act on"
 

@@ -1,4 +1,4 @@
-"""An encoding goes into a model."""
+"""Install an encoding in a model of timm."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,14 +40,14 @@ def install(
     describe: bool = False,
     **options: Any,
 ) -> Model:
-    """Give a vision transformer of timm's an encoding, in place, and return it. What was installed before is replaced.
+    """Install an encoding in a vision transformer of timm, in place, and return the model. A previous one is replaced.
 
-    A plain ViT has one encoding of all its layers. Where attention has grids of its own (windows, the stages of a hierarchy,
-    branches), each attention has an encoding of its own, for its heads and its grid.
+    A plain ViT gets one encoding for all layers. If each attention has its own grid (windows, stages of a hierarchy,
+    branches), each gets its own encoding, for its number of heads and its grid.
 
-    encoding    An encoding of two axes; the name of one, with `options` as `rw.create` takes them; or None for the one that
-                the model has, with its parameters: then nothing changes but the arithmetic.
-    drop_table  Whether the absolute table (`pos_embed`) is left out. A rotation that the model had always is.
+    encoding    An encoding of two axes; the name of one, with `options` as for `rw.create`; a dictionary of encodings, as
+                `installed` returns; or None to keep the model's own, with its parameters: only the arithmetic changes.
+    drop_table  Whether to remove the absolute table (`pos_embed`) of a plain ViT. A rotation is always replaced.
     resolution  At another size than the present one, "extrapolate" keeps the distance between patches and "rescale" the
                 extent of the image. The default is what the model does if it keeps its encoding, and else that of
                 `Encoding.grid`: images are rescaled, unless a rule of context extension is given.
@@ -56,8 +56,8 @@ def install(
                 its encoding.
     jitter      In training, stretches each axis by a factor of its own between 1/jitter and jitter.
     rescale     In training, stretches all axes by one factor between 1/rescale and rescale.
-    image_size  Rows and columns of the images that the model was made for, where it does not know.
-    describe    Whether to print in a line what was found and done.
+    image_size  Rows and columns, in pixels, of the images that the model was made for, if it does not store them.
+    describe    Print what was found and installed, in one line.
     """
     given = {"shift": shift, "jitter": jitter, "rescale": rescale}
     flag("drop_table", drop_table), flag("describe", describe)
@@ -75,7 +75,7 @@ def install(
 
 
 def installed(model: nn.Module) -> Encoding | dict[str, Encoding] | None:
-    """The encoding of a model, or that of each attention by its name, or None if none was installed."""
+    """The installed encoding, a dictionary of encodings by the attention's module name, or None if none is installed."""
     return model.encoding if isinstance(model, CodedModel | GridModel) else None
 
 
@@ -91,10 +91,10 @@ def _install_grids(
 ) -> Survey:
     """An encoding for each attention that has a grid of its own. What was there comes back if it cannot be done."""
     if drop_table:
-        raise ValueError("drop_table=True is for plain ViTs: tables and biases of other models cannot be left out")
+        raise ValueError("drop_table=True is for plain ViTs: tables and biases of other models cannot be removed")
     if moved := [name for name, value in moves.items() if value is not None]:
         raise ValueError(
-            f"{' and '.join(moved)} move the patches of plain ViTs: leave them out where attention has grids of its own"
+            f"{' and '.join(moved)}: only for plain ViTs, not for models in which each attention has its own grid"
         )
     if is_offloaded(instance_of("model", model, nn.Module)):
         raise ValueError(

@@ -4,8 +4,8 @@
 
     model = install(AutoModelForCausalLM.from_pretrained(name), "comrope-ld", std=0.0)
 
-Importing this enters rules of context extension, an attention function and a mask in transformers' tables, beside its own,
-and lets `from_pretrained` load models that were saved with an encoding.
+Importing this module adds context extension rules, attention functions and a mask to transformers' registries, without
+replacing any, and wraps methods of `PreTrainedModel` so that models with an encoding can be saved and loaded.
 """
 
 from ropewalk.adapters.transformers import attention_functions, extending, loading

@@ -186,10 +186,10 @@ def describe_missing(model: Any) -> str:
     made = next((type(module).__name__ for module in modules if is_rotary(module)), None)
     uses = next((type(module).__name__ for module in modules if find_rotations(host_class(module))), None)
     if made is not None:
-        return f"{wanted}; nothing beside {made} calls one: if yours has another name, register it"
+        return f"{wanted}; no module but {made} calls one: if yours has another name, register it"
     if uses is not None:
         return (
-            f"{wanted}; {uses} calls one, but makes its tables by itself: give the model a rotary embedding, or register it"
+            f"{wanted}; {uses} calls one, but no module was recognized as a rotary embedding: register it, if there is one"
         )
     return f"{wanted}; if yours have other names, register them"
 

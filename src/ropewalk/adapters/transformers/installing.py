@@ -1,4 +1,4 @@
-"""An encoding into a model, and out of it again."""
+"""Install an encoding in a model of transformers, and uninstall it."""
 
 import copy
 from typing import Any, NamedTuple, TypeVar
@@ -34,19 +34,19 @@ def install(
 ) -> Model:
     """Change the positional encoding of a model of transformers, in place, and return the model.
 
-    model     Any with a rotary embedding, a decoder, an encoder, a tower for images or sound, or several of them. Its own
-              rotation is measured first; what no encoding here can do exactly as it does is refused.
-    encoding  An encoding; a name, with its `options`; a dictionary of either for each type of layers, where a model
-              has several; or None for what the model has, with `options` besides (`learned=True`). Heads, channels and
-              the like are the model's unless options say otherwise; all layers share parameters unless `layers` is
-              their number.
-    tower     The part of a composite model, by the path of its module ("model.visual"). By default, None as the encoding
-              goes into all parts, and another one into the only part that there is.
-    describe  Print what was found and done, in a line for each part.
+    model     A model with a rotary embedding: a decoder, an encoder, a vision or audio tower, or a composite of these. Its
+              own rotation is measured first; the call raises if no encoding reproduces it.
+    encoding  An encoding; the name of one, with its `options`; a dictionary of either by layer type, if the model has
+              several; or None to keep the model's own, with `options` such as `learned=True`. Numbers of heads and
+              channels are those of the model unless options set them; all layers share parameters unless `layers` is
+              the number of layers.
+    tower     Module path of one part of a composite model, such as "model.visual" or "model.language_model". By default
+              `encoding=None` covers all parts; any other encoding needs it if there are several.
+    describe  Print what was found and installed, one line per part.
 
-    What was installed before is replaced. The encoding's parameters are the model's from now on, in float32, and its
-    config says what to save it as (`config.ropewalk`), unless it is still what the config said. A folded model takes no
-    encoding but the one that it has.
+    An encoding that was installed before is replaced. Parameters of the encoding are registered in the model, in float32,
+    and `config.ropewalk` describes it for saving, unless it is what the original config describes. A folded model accepts
+    only the encoding that it has.
     """
     several = find_hosts(model) if tower is None and encoding is None and isinstance(model, nn.Module) else []
     hosts = several if len(several) > 1 else [find(model, tower)]
@@ -100,9 +100,9 @@ def describe_host(host: Host) -> str:
 
 
 def uninstall(model: Model) -> Model:
-    """Give a model back what it had before `install`: its rotary embedding, its config, its attention. Returns the model.
+    """Restore the rotary embedding, config and attention that a model had before `install`. Returns the model.
 
-    A model that was folded is refused: its own rotation is another one in the basis that its weights hold.
+    Raises for a folded model: its weights are in another basis, in which its own rotation is a different one.
     """
     found = find_hosts(model) if isinstance(model, nn.Module) else []
     if not found:
@@ -155,9 +155,9 @@ def _same(one: Made, other: Made | None) -> bool:
 
 
 def installed(model: nn.Module) -> Any:
-    """The encoding of a model, or those of its types of layers, or None if there is none of ours.
+    """The installed encoding of a model, a dictionary of encodings by layer type, or None if none is installed.
 
-    Of a model with several parts, a dictionary of these by the paths of the parts that have an encoding.
+    For a model with several parts, a dictionary of these by module path, without parts that have no encoding installed.
     """
     found = find_hosts(model) if isinstance(model, nn.Module) else []
     if not found:

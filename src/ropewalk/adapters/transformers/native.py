@@ -147,7 +147,7 @@ def read_waves(about: Found, shapes: Shapes) -> Waves:
         waves[i, j] = [_exact(angle, rotary) for angle in angles]
     gains = {i: math.hypot(matrices[0][j, i].item(), matrices[0][i, i].item()) for i, j in pairs}
     if gains and (max(gains.values()) - min(gains.values()) > AGREES * factor):
-        raise HostRefusedError(f"{type(about.rotary).__name__} stretches pairs of channels by factors that differ")
+        raise HostRefusedError(f"{type(about.rotary).__name__} scales pairs of channels by different factors")
     factor = 1.0 if not gains else next(iter(gains.values()))
     return _laid_out(waves, width, about.axes, 1.0 if abs(factor - 1) < 1e-6 else factor)
 
@@ -293,7 +293,7 @@ def _by_config(about: Found, config: Any) -> Encoding | None:
     longest = getattr(config, "max_position_embeddings", None)
     if settled and longest is None:
         raise HostRefusedError(
-            f"the rule {made.config()['extension']} goes by the longest text, and its config has no length"
+            f"the rule {made.config()['extension']} depends on the longest text: its config has no max_position_embeddings"
         )
     return made.at(longest) if settled and longest is not None else made
 

@@ -241,7 +241,7 @@ def _capture(
         for module, host in zip(modules, before, strict=True):
             restore(module, host)
     said = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "it rotated nothing"
-    raise HostRefusedError(f"{host_class(attention).__name__} could not be tried on {TOKENS} tokens: {said}")
+    raise HostRefusedError(f"{host_class(attention).__name__} could not be analyzed with {TOKENS} tokens: {said}")
 
 
 def _hidden(attention: nn.Module, device: torch.device) -> list[Tensor]:
@@ -317,7 +317,7 @@ def measure(shapes: Shapes, rotary: nn.Module, kind: str, point: Tensor, layer_t
             out = call.function(*args, **options)
     except Exception as error:  # whatever a host raises when it is given something that it does not know
         said = f"{type(error).__name__}: {error}"
-        raise HostRefusedError(f"{call.name} could not be tried on basis vectors: {said}") from error
+        raise HostRefusedError(f"{call.name} could not be analyzed on basis vectors: {said}") from error
     out = out[side if len(shapes.calls) == 1 else 0] if isinstance(out, tuple) else out
     if out.numel() != width * width:
         raise HostRefusedError(f"the tables of {type(rotary).__name__} go along another axis of q than that of tokens")

@@ -12,11 +12,11 @@ from ropewalk.arguments import describe
 
 
 def register(*, rotary: type[nn.Module] | None = None, rotation: Callable[..., Any] | None = None) -> None:
-    """Let `install` find what the names do not tell.
+    """Register a rotary embedding or rotation function that `install` does not recognize by name.
 
     rotary    The class of a rotary embedding, whose forward method takes (x, position_ids) and returns cosines and sines.
               Not needed if its name is like `MyRotaryEmbedding`.
-    rotation  The function that attention calls with them as a global of its file, (q, k, cos, sin) or (x, cos, sin).
+    rotation  The module-level function that attention calls with these tables, (q, k, cos, sin) or (x, cos, sin).
               Not needed if its name is like `apply_rotary_pos_emb`.
     """
     if rotary is not None:
