@@ -101,14 +101,14 @@ def compare_training() -> str:
         ]
         for arm, words in ARMS.items()
     ]
-    return format_table([*heads, "test set", "less nothing"], rows)
+    return format_table([*heads, "test set", "difference to none"], rows)
 
 
 def compare_sizes() -> str:
     """Accuracy after fine-tuning on held-out images of other sizes, and the differences to the arm without an encoding."""
     names = [(f"{mode} {side}", f"{side} px, {word}") for side in SIDES for mode, word in MODES.items()]
     columns = [(estimate_accuracies(name), estimate_gains(name)) for name, _ in names]
-    heads = ["installed", *(head for _, words in names for head in (words, "less nothing"))]
+    heads = ["installed", *(head for _, words in names for head in (words, "difference to none"))]
     rows = [
         [words, *(cell for levels, gains in columns for cell in (f"{levels[arm].mean:.1f}", _format_gain(gains.get(arm))))]
         for arm, words in ARMS.items()

@@ -47,7 +47,7 @@ def test_each_arm_has_a_row_with_its_means():
         curves = [run["curve"] for run in of_arm(arm)]
         fifth = f"{100 * statistics.fmean(curve[4] for curve in curves):.1f}" if all(curves) else ""
         assert row["after epoch 5"] == fifth
-        assert (row["less nothing"] == "") == (arm == "none")
+        assert (row["difference to none"] == "") == (arm == "none")
 
 
 def test_other_sizes_are_those_of_the_record():

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.models.llama import modeling_llama
 
 import ropewalk as rw
-from ropewalk.adapters.transformers import install, installed, register, uninstall
+from ropewalk.adapters.transformers import fold_into, install, installed, register, uninstall
 from ropewalk.adapters.transformers.probing import HostRefusedError
 from ropewalk.adapters.transformers.rebinding import Rebound
 from ropewalk.code import unseal
@@ -342,3 +342,14 @@ def test_images_of_another_size(options):
     with torch.no_grad():
         assert model(images).last_hidden_state.isfinite().all()
     torch.testing.assert_close(monitor[0].q_angle, settled_code.q_angle)
+
+
+def test_attention_that_cannot_be_folded_is_refused():
+    model = install(deepseek(), rw.create("comrope-ld", head_dim=8, heads=4, kv_heads=1, axes=1, coordinates="index"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match="DeepseekV3Attention cannot be folded: kv_a_"):
+        fold_into(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    whole = install(qwen2_vl(), "mixed", tower="model.language_model")
+    with pytest.raises(TypeError, match="fold_into takes a model with one encoding"):
+        fold_into(whole, tower="model.visual")

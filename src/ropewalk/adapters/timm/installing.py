@@ -94,7 +94,7 @@ def _install_grids(
         raise ValueError("drop_table=True is for plain ViTs: tables and biases of other models cannot be removed")
     if moved := [name for name, value in moves.items() if value is not None]:
         raise ValueError(
-            f"{' and '.join(moved)}: only for plain ViTs, not for models in which each attention has its own grid"
+            f"{' and '.join(moved)} move the patches of plain ViTs: leave them out where attention has grids of its own"
         )
     if is_offloaded(instance_of("model", model, nn.Module)):
         raise ValueError(

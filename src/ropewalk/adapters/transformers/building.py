@@ -82,7 +82,7 @@ def _inherited(host: Host, found: Found, name: str, config: Any, options: dict[s
     for key in options.keys() & set(INHERITED):
         if options[key] != inherited.get(key):
             words = f"{key}={options[key]!r} replaces {key}={inherited.get(key)!r}, with which the model was trained"
-            warnings.warn(f"{host.named}: {words}", stacklevel=6)
+            warnings.warn(f"{host.named}: {words}", stacklevel=7)
     return inherited
 
 

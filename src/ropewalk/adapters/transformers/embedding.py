@@ -137,7 +137,10 @@ class ImagePositions(Positions):
         patch = pair(config.patch_size)
         sizes = [n // p for n, p in zip(pixel_values.shape[-2:], patch, strict=True)]
         known = [n // p for n, p in zip(pair(config.image_size), patch, strict=True)]
-        points = self._moved(place_patches(encoding, sizes, known=known, device=pixel_values.device))
+        rescaled = encoding.size is not None and encoding.own_resolution is None
+        resolution = "rescale" if rescaled else None
+        points = place_patches(encoding, sizes, known=known, resolution=resolution, device=pixel_values.device)
+        points = self._moved(points)
         settled, prefix = settle_size(encoding, sizes), 1 + config.num_register_tokens
         return self.carried(lambda: settled(points).prefixed(q=prefix, k=prefix), points, settled)
 

@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from ropewalk.adapters.transformers.embedding import Positions
 from ropewalk.adapters.transformers.hosts import Host, find
 from ropewalk.adapters.transformers.installing import remark
+from ropewalk.adapters.transformers.rebinding import host_class
 from ropewalk.encoding import Encoding
 from ropewalk.theory import fold_into as fold_module
 from ropewalk.theory.projecting import Projection
+
+KNOWN = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "query_key_value", "dense"}
+"""What attention may have that can be folded; its norms are looked at."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -48,23 +52,40 @@ class Folding(nn.Module):
 
 
 @torch.no_grad()
-def fold_into(model: Model) -> Model:
+def fold_into(model: Model, tower: str | None = None) -> Model:
     """Fold the encoding of a model, for inference, in place. Returns the model.
 
     It computes what it did, with RoPE-Mixed, which is as quick as RoPE. From now on its weights go with this encoding alone:
     `uninstall` and other encodings are refused. A model that cannot be folded is refused, and left as it was.
     """
-    host = find(model)
+    host = find(model, tower)
     here = host.rotary
     if not isinstance(here, Positions) or not isinstance(here.encoding, Encoding):
         got = "one for each type of layers" if isinstance(here, Positions) else "none"
         raise TypeError(f"fold_into takes a model with one encoding of ropewalk for all layers (install), got {got}")
+    for attention in host.attentions:
+        _check_foldable(attention, here.encoding)
     folding = Folding(host, here.encoding)
     fold_module(folding)
     folding.write()
     here.folded = True
-    remark(model)
+    remark(model, tower)
     return model
+
+
+def _check_foldable(attention: nn.Module, encoding: Encoding) -> None:
+    """Refuse attention in which something unknown stands between the projections of q and k and the rotation."""
+    name = host_class(attention).__name__
+    held = {child for child, module in attention.named_children() if any(True for _ in module.parameters())}
+    if unknown := sorted(held - KNOWN):
+        raise TypeError(f"{name} cannot be folded: {', '.join(unknown)} may stand between the projections and the rotation")
+    if "query_key_value" in held or {"q_proj", "k_proj"} <= held:
+        rows = [getattr(attention, each).weight.shape[0] for each in ("q_proj", "k_proj") if each in held]
+        wanted = [encoding.heads * encoding.head_dim, encoding.own_heads * encoding.head_dim]
+        if not rows or rows == wanted:
+            return
+        raise TypeError(f"{name} cannot be folded: its projections have {rows} rows, and the encoding rotates {wanted}")
+    raise TypeError(f"{name} cannot be folded: it needs q_proj and k_proj, or query_key_value, got {sorted(held)}")
 
 
 def _projection(attention: nn.Module, side: str) -> Projection:

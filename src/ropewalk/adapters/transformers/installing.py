@@ -50,7 +50,10 @@ def install(
     """
     several = find_hosts(model) if tower is None and encoding is None and isinstance(model, nn.Module) else []
     hosts = several if len(several) > 1 else [find(model, tower)]
-    for host, plan in [(host, _plan(host, encoding, options, alone=len(hosts) == 1)) for host in hosts]:
+    plans = []
+    for host in hosts:
+        plans.append(_plan(host, encoding, options, alone=len(hosts) == 1))
+    for host, plan in zip(hosts, plans, strict=True):
         _carry_out(model, host, plan)
         if describe:
             print(describe_host(find(model, host.path, host.key)))
@@ -168,9 +171,9 @@ def installed(model: nn.Module) -> Any:
     return next(iter(here.values()), None) if len(found) == 1 else here or None
 
 
-def remark(model: nn.Module) -> None:
+def remark(model: nn.Module, tower: str | None = None) -> None:
     """Write the encoding that a model has now into its config."""
-    host = find(model)
+    host = find(model, tower)
     here = host.rotary
     assert isinstance(here, Positions)
     config = marked(plain_config(host), here.own, host, here.use, folded=here.folded)
