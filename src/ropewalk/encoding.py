@@ -244,7 +244,7 @@ class Encoding(nn.Module, ABC):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = [buffer.dtype for buffer in self.buffers()]
-        empty = {name for name, tensor in self._own_tensors() if tensor.device.type == "meta"}
+        empty = {name for name, tensor in self._own_tensors() if tensor.device.type == "meta" or _loses_values(fn, tensor)}
         super()._apply(lambda tensor: _at_least_float32(tensor, fn(tensor)), recurse)
         filled = {name for name, tensor in self._own_tensors() if name in empty and tensor.device.type != "meta"}
         if [buffer.dtype for buffer in self.buffers()] != before or not filled.isdisjoint(self._buffers):
@@ -405,6 +405,18 @@ def _fill_tensor(tensor: Tensor, value: Tensor) -> None:
         whole = value.to(device=tensor.device, dtype=tensor.dtype)
         value = distributed.distribute_tensor(whole, tensor.device_mesh, tensor.placements)
     tensor.copy_(value)
+
+
+def _loses_values(fn: Callable[[Tensor], Tensor], like: Tensor) -> bool:
+    """Whether what is applied to tensors gives memory without values, as `to_empty()` does; casts and moves keep them."""
+    known = torch.linspace(1, 2, 7, dtype=like.dtype, device=like.device)
+    try:
+        found = fn(known)
+    except (RuntimeError, TypeError, ValueError, AttributeError):  # what is meant for parameters of a kind of their own
+        return False
+    if not isinstance(found, Tensor) or found.shape != known.shape or found.device.type == "meta":
+        return False
+    return not torch.allclose(found.detach().to(known), known, rtol=0.1)
 
 
 def _is_unset(parameter: Tensor) -> bool:

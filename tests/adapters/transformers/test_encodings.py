@@ -19,6 +19,7 @@ from tests.adapters.transformers.test_install import (
     gemma3,
     gpt_neox,
     llama,
+    one_for_all,
     pictures,
     unturned,
     words,
@@ -60,7 +61,7 @@ def turned_by_matrices(monkeypatch, model, encoding, positions):
 @pytest.mark.parametrize("make", [llama, gemma3, gpt_neox])
 def test_q_and_k_are_turned_by_the_matrices_of_each_layer(make, name, monkeypatch):
     host, given = make(), words(3, 5)
-    model = install(copy.deepcopy(host), asked(name))
+    model = install(copy.deepcopy(host), one_for_all(make, asked(name)))
     ours, gradients = answers(model, given)
     turned_by_matrices(monkeypatch, host, installed(model), torch.arange(5))
     theirs, wanted = answers(host, given)

@@ -58,6 +58,13 @@ def gpt_neox():
     return GPTNeoXForCausalLM(GPTNeoXConfig(**TEXT, rotary_pct=0.25)).eval()
 
 
+def one_for_all(make, said):
+    """An encoding for all layers, also of a model whose types of layers would have a RoPE each."""
+    if make is gemma3 and said["name"] == "rope":
+        return rw.create(**(dict(head_dim=16, heads=4, kv_heads=2) | said))
+    return said
+
+
 def unturned(model):
     """The model with frequencies of 0: nothing turns."""
     for name, frequency in model.base_model.rotary_emb.named_buffers():

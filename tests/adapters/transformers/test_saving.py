@@ -32,6 +32,7 @@ from tests.adapters.transformers.test_install import (
     gemma3,
     gpt_neox,
     llama,
+    one_for_all,
     pictures,
     qwen3,
     words,
@@ -60,7 +61,7 @@ def changed(model):
 @pytest.mark.parametrize("make", DECODERS)
 def test_saved_and_loaded(make, name, tmp_path):
     host, given = make(), words(3, 5)
-    model = changed(install(copy.deepcopy(host), {"name": name, **SAVED[name]}))
+    model = changed(install(copy.deepcopy(host), one_for_all(make, {"name": name, **SAVED[name]})))
     model.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()

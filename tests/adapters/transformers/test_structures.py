@@ -353,3 +353,84 @@ def test_attention_that_cannot_be_folded_is_refused():
     whole = install(qwen2_vl(), "mixed", tower="model.language_model")
     with pytest.raises(TypeError, match="fold_into takes a model with one encoding"):
         fold_into(whole, tower="model.visual")
+
+
+def apply_back_rotary(q, k, cos, sin):
+    return modeling_llama.apply_rotary_pos_emb(q, k, cos, -sin)
+
+
+class BackAttention(modeling_llama.LlamaAttention):
+    """Rotates the other way."""
+
+    def forward(self, hidden_states, position_embeddings=None, **rest):
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        q, k, v = (make(hidden_states).view(shape).transpose(1, 2) for make in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = apply_back_rotary(q, k, *position_embeddings)
+        out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(out.transpose(1, 2).flatten(2)), None
+
+
+def test_layers_that_rotate_otherwise_are_refused():
+    """What the first layer does is not enough."""
+    model = llama()
+    model.model.layers[1].self_attn.__class__ = BackAttention
+    with pytest.raises(HostRefusedError, match=r"at position .* differs from that of"):
+        install(model)
+
+
+def test_keys_that_rotate_otherwise_are_refused(monkeypatch):
+    host = modeling_llama.apply_rotary_pos_emb
+
+    def for_queries_alone(q, k, cos, sin, unsqueeze_dim=1):
+        return host(q, k, cos, sin)[0], k
+
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", for_queries_alone)
+    with pytest.raises(HostRefusedError, match=r"at position .* differs from that of"):
+        install(llama())
+
+
+def test_training_flags_stay_as_they_were():
+    model = llama().train()
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.eval()
+    flags = [module.training for module in model.modules()]
+    uninstall(install(model))
+    assert [module.training for module in model.modules()] == flags
+    assert model.model.layers[0].self_attn.training
+
+
+def test_casts_of_the_host_round_no_frequency():
+    host = llama(rope_parameters={"rope_type": "default", "rope_theta": 5e5}).bfloat16()
+    assert installed(install(copy.deepcopy(host), learned=True)).base == 5e5
+    assert installed(install(copy.deepcopy(host), "rope", learned=True)).base == 5e5
+
+
+def test_types_of_layers_keep_their_own_frequencies():
+    types_of_layers = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    }
+    host, given = gemma3(rope_parameters=types_of_layers), words(1, 33)
+    model = install(copy.deepcopy(host), "rope", learned=True)
+    assert [installed(model)[kind].base for kind in ("sliding_attention", "full_attention")] == [100.0, 1e6]
+    torch.testing.assert_close(model(given).logits, host(given).logits, **SMALL)
+
+
+def test_what_a_host_has_is_inherited_under_other_names():
+    host, given = llama(rope_parameters={"rope_type": "default", "rope_theta": 5e5}), words(1, 33)
+    before = host(given).logits
+    for asked in ("waves", {"name": "rope", "learned": True}):
+        torch.testing.assert_close(install(copy.deepcopy(host), asked)(given).logits, before, **SMALL)
+    with pytest.warns(UserWarning, match="base=100.0 replaces base=500000.0"):
+        install(host, base=100.0)
+
+
+DAMAGED = ["rope", ["rope"], {"towers": 5, "name": 3}, {"name": "rope", "head_dim": 16, "host": {}}]
+
+
+@pytest.mark.parametrize("said", DAMAGED, ids=str)
+def test_damaged_descriptions_are_refused(said):
+    config = copy.deepcopy(install(llama(), "xpos").config)
+    config.ropewalk = said
+    with pytest.raises((ValueError, TypeError), match=r"ropewalk|encoding"):
+        LlamaForCausalLM(config)

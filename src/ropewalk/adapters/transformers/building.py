@@ -11,6 +11,7 @@ from ropewalk.adapters.transformers.hosts import Host
 from ropewalk.adapters.transformers.native import Found, agree_on_images, native_encoding, own_width
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, parameters_of
+from ropewalk.encodings.rope import RoPE
 from ropewalk.factory import create, find
 from ropewalk.rotary import Waves
 
@@ -18,6 +19,7 @@ Asked = Encoding | str | Mapping[str, Any] | None
 FOLDED = "folded"  # beside the options of an encoding whose basis is in the weights of its model
 USE = "host"  # beside them too: how the host uses its rotary embedding
 Made = Encoding | dict[str, Encoding]
+OWN = ("rope", "waves", "dinov3")  # what hosts have already: asked for by name, it is as they have it
 INHERITED = ("base", "rotary_dim", "interleaved", "extension", "proportional", "scale", "factor")
 
 
@@ -37,8 +39,9 @@ def build(host: Host, about: Mapping[str | None, Found], asked: Asked, config: A
         if isinstance(given[0], Encoding) and all(each is given[0] for each in given):
             return _one(host, about, given[0], config, options, types[0])
         return {kind: _one(host, about, asked[kind], config, options, kind) for kind in types}
-    if asked is None and types:
-        return {kind: _one(host, about, None, config, options, kind) for kind in types}
+    own = isinstance(asked, str | Mapping) and (asked if isinstance(asked, str) else asked.get("name")) in OWN
+    if types and (asked is None or own):  # each type has frequencies of its own
+        return {kind: _one(host, about, asked, config, options, kind) for kind in types}
     widths = {found.first.width for found in about.values()}
     if len(widths) > 1:
         wanted = f"encodings by type of layers, {{{', '.join(f'{kind!r}: …' for kind in types)}}}"
@@ -57,6 +60,7 @@ def _one(
         made = asked
     elif asked is None:
         made = native(host, found, config, options)
+        _warn_of_replaced(host, native(host, found, config, {}).config() if options else {}, options)
     else:
         made = _named(host, found, asked, config, options)
     check(host, found, made)
@@ -67,23 +71,33 @@ def _named(host: Host, found: Found, asked: Any, config: Any, options: dict[str,
     said = {"name": asked} if isinstance(asked, str) else asked
     name, own = said["name"], {key: value for key, value in said.items() if key != "name"}
     chosen = find(name, load=isinstance(asked, str))  # a name that the model's config says imports nothing
-    inherited = {}
-    if isinstance(asked, str) and name in ("rope", "waves"):
-        inherited = _inherited(host, found, name, config, options)
+    inherited = _inherited(host, found, name, config) if name in OWN else {}
+    _warn_of_replaced(host, inherited, options)
     return chosen(**{**defaults(host, found, name), **inherited, **own, **options})
 
 
-def _inherited(host: Host, found: Found, name: str, config: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the encoding that a host has, where it is asked for by name. Options that replace these are named."""
+def _inherited(host: Host, found: Found, name: str, config: Any) -> dict[str, Any]:
+    """The options of the encoding that a host has, where it is asked for by name."""
     here = native(host, found, config, {})
-    if here.name != name:
-        return {}
-    inherited = {key: value for key, value in here.config().items() if key in (*INHERITED, "table")}
-    for key in options.keys() & set(INHERITED):
-        if options[key] != inherited.get(key):
-            words = f"{key}={options[key]!r} replaces {key}={inherited.get(key)!r}, with which the model was trained"
+    if here.name == name:
+        return {
+            key: value for key, value in here.config().items() if key in (*INHERITED, "table", "min_period", "max_period")
+        }
+    if name == "waves" and isinstance(here, Waves) and not here.waiting:
+        wave = here.waves()
+        factor = {"factor": here._factor} if isinstance(here, RoPE) else {}
+        return {"table": wave.reshape(-1, here.axes).tolist(), "interleaved": here.interleaved} | factor
+    words = f"the rotation of the model is {here.name}, so that {name!r} inherits nothing of it"
+    warnings.warn(f"{host.named}: {words}; install(model, learned=True) keeps it", stacklevel=7)
+    return {}
+
+
+def _warn_of_replaced(host: Host, inherited: dict[str, Any], options: dict[str, Any]) -> None:
+    """Name the options that replace those with which the model was trained."""
+    for key in sorted(options.keys() & inherited.keys() & set(INHERITED)):
+        if options[key] != inherited[key]:
+            words = f"{key}={options[key]!r} replaces {key}={inherited[key]!r}, with which the model was trained"
             warnings.warn(f"{host.named}: {words}", stacklevel=7)
-    return inherited
 
 
 def native(host: Host, found: Found, config: Any, options: dict[str, Any]) -> Encoding:

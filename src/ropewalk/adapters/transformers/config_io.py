@@ -43,7 +43,9 @@ def marked(config: Any, made: Made, host: Host, use: HostUse, *, folded: bool = 
 def unmarked(config: Any, key: str | None = None) -> Any:
     """A copy of a config without what `marked` wrote, for all parts that share it or for one."""
     other = copy.deepcopy(config)
-    rest = {name: said for name, said in (getattr(other, NAME, None) or {}).get(PARTS, {}).items() if name != key}
+    whole = getattr(other, NAME, None)
+    parts = whole.get(PARTS) if isinstance(whole, Mapping) else None
+    rest = {name: said for name, said in parts.items() if name != key} if isinstance(parts, Mapping) else {}
     if key is not None and rest:
         other.ropewalk = {PARTS: rest}
         return other
@@ -56,8 +58,14 @@ def unmarked(config: Any, key: str | None = None) -> Any:
 
 def read_mark(config: Any, key: str) -> Any:
     """What a config says of the encoding of a host, or None."""
-    said = {name: value for name, value in (getattr(config, NAME, None) or {}).items() if name != PATHS}
-    return said[PARTS].get(key) if PARTS in said else said or None
+    whole = getattr(config, NAME, None)
+    if whole is not None and not isinstance(whole, Mapping):
+        raise ValueError(f"config.ropewalk must be a dictionary that describes an encoding, got {whole!r}")
+    said: Any = {name: value for name, value in (whole or {}).items() if name != PATHS}
+    said = said[PARTS].get(key) if isinstance(said.get(PARTS), Mapping) else said or None
+    if said is not None and not isinstance(said, Mapping):
+        raise ValueError(f"config.ropewalk must be a dictionary that describes an encoding, got {said!r}")
+    return said
 
 
 def says_folded(asked: Any) -> bool:

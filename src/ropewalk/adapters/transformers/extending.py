@@ -38,7 +38,7 @@ def replaced(
     if getattr(config, NAME, None) is None:
         raise ValueError(f"this rope_type is for a config that has an encoding under {NAME!r}, got one without")
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return torch.ones(head_dim // 2, device=device), 1.0
+    return torch.full((head_dim // 2,), float("nan"), device=device), 1.0  # seen, should nothing take its place
 
 
 class RopeParametersError(KeyError, ValueError):

@@ -56,7 +56,8 @@ class Host:
     @property
     def config(self) -> Any:
         """The config of the host."""
-        return self.base.config if hasattr(self.base, "config") else self.attentions[0].config
+        own = getattr(self.base, "config", None)
+        return getattr(self.attentions[0], "config", None) if own is None else own
 
     @property
     def rotary(self) -> nn.Module:

@@ -198,7 +198,8 @@ def place(model: nn.Module, host: Host, use: HostUse, made: Made, before: Any, c
         assert isinstance(positions, IdPositions)
         setattr(module, name, Follower(positions, getattr(module, name), layer))
     for attention in each_attention(host):
-        usages = use.usages.get(rebinding.host_class(attention).__name__, ())
+        kinds = [kind.__name__ for kind in rebinding.host_class(attention).__mro__]
+        usages = next((use.usages[kind] for kind in kinds if kind in use.usages), ())
         if usages:
             rebinding.rebind(attention, usages)
     swap(model, host.config, config)

@@ -7,7 +7,7 @@ config is made to say what its parts have. Models whose config does not name an 
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -37,7 +37,9 @@ def finish(model: nn.Module) -> None:
                 swap(model, config, host.config)
         elif (said := read_mark(host.config, host.key)) is not None:
             _fill(model, host, said)
-    for path, said in (getattr(config, NAME, None) or {}).get(PATHS, {}).items():
+    whole = getattr(config, NAME, None)
+    paths = whole.get(PATHS) if isinstance(whole, Mapping) else None
+    for path, said in paths.items() if isinstance(paths, Mapping) else ():
         for host in find_hosts(model):
             if host.path == path and not isinstance(host.rotary, Positions):
                 _fill(model, host, said)

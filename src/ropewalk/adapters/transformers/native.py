@@ -15,6 +15,7 @@ from ropewalk.adapters.transformers.apply_rotary import Usage
 from ropewalk.adapters.transformers.embedding import by_length
 from ropewalk.adapters.transformers.hosts import Host, each_attention, layer_type_of, list_layer_types
 from ropewalk.adapters.transformers.probing import (
+    IDS,
     HostRefusedError,
     Shapes,
     call_on_pixels,
@@ -33,7 +34,6 @@ from ropewalk.factory import create
 BY_CALL = ("dynamic", "longrope")  # rules that transformers settles anew in each call
 AGREES = 2e-5
 """How far the entries of a host's matrices may be from ours: rounding of float32 at the positions of the probe."""
-SIZES = ("head_dim", "num_heads", "num_attention_heads", "num_key_value_heads", "num_key_value_groups", "use_rope")
 PROBES = (1, 2, 5, 11)
 
 
@@ -98,7 +98,12 @@ def _read_attentions(host: Host, about: Found, attentions: list[nn.Module]) -> N
     refused = None
     for attention in attentions:
         helpers = [module for module in attention.modules() if any(module is helper for helper in host.helpers)]
-        alike = (type(attention), len(helpers), *(getattr(attention, name, None) for name in SIZES))
+        plain = {name: value for name, value in vars(attention).items() if isinstance(value, bool | int | float | str)}
+        alike = (
+            type(attention),
+            len(helpers),
+            *sorted((n, v) for n, v in plain.items() if n not in ("layer_idx", "training")),
+        )
         if alike not in known:
             try:
                 shapes = read_shapes(attention, helpers, about.rotary, about.kind, about.axes, about.layer_type)
@@ -300,7 +305,19 @@ def _by_config(about: Found, config: Any) -> Encoding | None:
 
 def agree(about: Found, encoding: Encoding) -> None:
     """Refuse an encoding whose matrices are not those of the host, up to the order in which it returns channels."""
-    rotary, shapes = on_a_device(about.rotary), about.first
+    distinct = {id(several): several[0] for several in about.shapes.values()}
+    first = read_waves(about, about.first)
+    for shapes in distinct.values():
+        if shapes is about.first or _same_layout(first, read_waves(about, shapes)):
+            _agree(about, shapes, encoding)
+
+
+def _same_layout(one: Waves, other: Waves) -> bool:
+    return (one.interleaved, one.offset, one.sections) == (other.interleaved, other.offset, other.sections)
+
+
+def _agree(about: Found, shapes: Shapes, encoding: Encoding) -> None:
+    rotary = on_a_device(about.rotary)
     offset = shapes.width - encoding.head_dim
     for point in _probe_points(about.axes):
         for side in (0, 1):
@@ -356,9 +373,18 @@ class HostUse:
 
     @classmethod
     def from_dict(cls, said: dict[str, Any]) -> "HostUse":
-        """From what `to_dict` gave."""
-        usages = {name: tuple(Usage(*usage) for usage in several) for name, several in said["usages"].items()}
-        return cls(str(said["ids"]), bool(said["single"]), usages)
+        """From what `to_dict` gave. It comes from a file, which may hold anything."""
+        try:
+            usages = {str(name): tuple(Usage(*usage) for usage in several) for name, several in said["usages"].items()}
+            plain = all(
+                isinstance(each.name, str) and each.tensors in (1, 2) for several in usages.values() for each in several
+            )
+            if not plain or said["ids"] not in IDS:
+                raise ValueError(said)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            wanted = "how the model uses its rotary embedding, as save_pretrained writes it"
+            raise ValueError(f"config.ropewalk must say under 'host' {wanted}, got {said!r}") from error
+        return cls(said["ids"], bool(said["single"]), usages)
 
 
 @on_the_cpu

@@ -212,7 +212,8 @@ def _capture(
         return called
 
     hook = rotary.register_forward_hook(lambda module, args, out: own.append(out))
-    before, training = [type(module) for module in modules], attention.training
+    before = [type(module) for module in modules]
+    training = {module: module.training for module in attention.modules()}
     errors: list[Exception] = []
     try:
         for module in modules:
@@ -237,7 +238,8 @@ def _capture(
                     return calls
     finally:
         hook.remove()
-        attention.train(training)
+        for module, was in training.items():
+            module.training = was
         for module, host in zip(modules, before, strict=True):
             restore(module, host)
     said = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "it rotated nothing"
@@ -342,8 +344,9 @@ def remake_rotary(rotary: nn.Module, config: Any, plain: Any) -> nn.Module:
 
 
 def on_a_device(rotary: nn.Module) -> nn.Module:
-    """The rotary embedding, or where that is on the meta device, one like it that has values."""
-    if device_of(rotary).type != "meta":
+    """The rotary embedding, or where that has no values, or values that a cast has rounded, one like it as it was made."""
+    rounded = any(buffer.is_floating_point() and buffer.dtype.itemsize < 4 for buffer in rotary.buffers())
+    if device_of(rotary).type != "meta" and not rounded:
         return rotary
     kind, config = type(rotary), getattr(rotary, "config", None)
     names = list(inspect.signature(kind).parameters)
