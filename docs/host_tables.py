@@ -51,6 +51,20 @@ def list_refused() -> str:
     return format_table(["family", "class", "result", "reason"], [_describe_row(row) for row in rows])
 
 
+def list_own_tests() -> str:
+    """How many of transformers' own tests pass without and with an encoding."""
+    rows = load_hosts("transformers-tests.json")["models"]
+    heads = ["model", "pass without an encoding", "of these, with its own", "of these, with learned frequencies"]
+    counts = ("pass without", "pass with own", "pass with learned")
+    return format_table(heads, [(f"`{name}`", *(str(row[count]) for count in counts)) for name, row in rows.items()])
+
+
+def describe_own_tests() -> str:
+    """Versions and date of these counts."""
+    found = load_hosts("transformers-tests.json")
+    return f"transformers {found['versions']['transformers']}, torch {found['versions']['torch']}, {found['date']}"
+
+
 def _describe_row(row: dict[str, Any]) -> tuple[str, str, str, str]:
     kind, _, criterion = row["status"].partition(" ")
     result = {"refused": "refused", "unbuilt": "not judged"}.get(kind, CRITERIA.get(criterion, criterion))

@@ -214,3 +214,8 @@ def test_frequencies_that_were_learned_stay_the_model_s():
     uninstall(model)
     assert torch.equal(model.rope.freqs, wanted)
     close(model.eval()(x), answer)
+
+
+def test_a_plain_vit_has_its_image_size():
+    with pytest.raises(ValueError, match="leave image_size out"):
+        install(timm.create_model("test_vit"), "axial", image_size=(512, 512))

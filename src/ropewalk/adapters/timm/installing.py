@@ -68,6 +68,10 @@ def install(
         if describe:
             print(f"{host_of(model).__name__}: {encoding or 'none'} in each attention: {found.describe()}")
         return model
+    if image_size is not None:
+        raise ValueError(
+            f"a plain ViT has its image size: call model.set_input_size, or leave image_size out, got {image_size}"
+        )
     _install_plain(model, host, encoding, options, resolution, drop_table, given)
     if describe:
         print(f"{host_of(model).__name__}: {cast(Any, model).encoding!r} in {host.depth} layers, grid {host.grid}")
