@@ -485,6 +485,8 @@ def test_another_residual_stream_is_refused(monkeypatch):
             return x.float()
 
     class Host(nn.Module):
+        size, waiting = (), False
+
         def grid(self, *sizes, **options):
             return torch.empty(0)
 

@@ -48,7 +48,7 @@ def solid(tmp_path_factory):
 def test_these_take_three_axes():
     assert set(THREE) == {
         "none", "learned-ape", "sincos", "axial", "mixed", "uniform", "golden", "spherical", "spherical-symmetric", "liere",
-        "comrope-ap", "comrope-ld", "string-cayley", "string-circulant", "dinov3", "mrope", "alibi", "swin-bias",
+        "comrope-ap", "comrope-ld", "string-cayley", "string-circulant", "dinov3", "mrope", "alibi", "swin-bias", "waves",
     }  # fmt: skip
 
 

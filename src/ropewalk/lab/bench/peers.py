@@ -149,6 +149,8 @@ class TimmCode(Code):
 class TimmEmbedding(nn.Module):
     """A rotary embedding of timm in the place of an encoding; its tables are those of the training grid."""
 
+    size, waiting = (), False  # as models ask of encodings: a known grid, and nothing to be settled
+
     def __init__(self, embedding: nn.Module, layers: int) -> None:
         super().__init__()
         self.embedding, self.layers = embedding, layers
