@@ -94,7 +94,8 @@ def _inherited(host: Host, found: Found, name: str, config: Any) -> dict[str, An
 
 def _warn_of_replaced(host: Host, inherited: dict[str, Any], options: dict[str, Any]) -> None:
     """Name the options that replace those with which the model was trained."""
-    for key in sorted(options.keys() & inherited.keys() & set(INHERITED)):
+    # Pairs in another layout go with weights that were reordered, which is nobody's slip.
+    for key in sorted(options.keys() & inherited.keys() & set(INHERITED) - {"interleaved"}):
         if options[key] != inherited[key]:
             words = f"{key}={options[key]!r} replaces {key}={inherited[key]!r}, with which the model was trained"
             warnings.warn(f"{host.named}: {words}", stacklevel=7)
