@@ -1,6 +1,7 @@
 """Which model families of transformers an encoding can be installed in, from results/transformers-hosts.json."""
 
 import json
+import textwrap
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -48,7 +49,7 @@ def list_counting() -> str:
 def list_refused() -> str:
     """The families that do not count, and why."""
     rows = [row for row in load_hosts()["rows"] if row["status"] != "counts"]
-    return format_table(["family", "class", "result", "reason"], [_describe_row(row) for row in rows])
+    return format_table(["family", "result", "reason"], [_describe_row(row) for row in rows])
 
 
 def list_own_tests() -> str:
@@ -65,10 +66,10 @@ def describe_own_tests() -> str:
     return f"transformers {found['versions']['transformers']}, torch {found['versions']['torch']}, {found['date']}"
 
 
-def _describe_row(row: dict[str, Any]) -> tuple[str, str, str, str]:
+def _describe_row(row: dict[str, Any]) -> tuple[str, str, str]:
     kind, _, criterion = row["status"].partition(" ")
     result = {"refused": "refused", "unbuilt": "not judged"}.get(kind, CRITERIA.get(criterion, criterion))
-    return f"`{row['family']}`", f"`{row['class']}`", result, escape_prose(row["reason"][:240])
+    return f"`{row['family']}`", result, escape_prose(textwrap.shorten(row["reason"], 240, placeholder=" …"))
 
 
 def summarize_generation() -> str:
