@@ -74,7 +74,7 @@ def _plan(host: Host, encoding: Asked, options: dict[str, Any], *, alone: bool) 
         about = inspect_host(host)
         made = build(host, about, encoding, unmarked(plain_config(host)), options)
     except HostRefusedError as error:
-        others = "" if alone else "; tower= names a part of the model into which alone an encoding is to go"
+        others = "" if alone else "; use tower= to install in another part of the model alone"
         raise HostRefusedError(f"{host.named}: {error}{others}") from error
     folded = _refuse_others(host, made) or says_folded(encoding)
     return Plan(made, read_use(host, about, made), folded, plain=encoding is None and not options)
