@@ -291,7 +291,7 @@ def judge_at(name: str, sizes: tuple[int, ...]) -> dict[str, str]:
 
 
 def judge_apart(name: str) -> dict[str, str]:
-    """The row of a host, in a process of its own, which is ended after a while."""
+    """Judge a host in a separate process with a time limit, and return its row."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=lambda: theirs.send(judge_host(name)))

@@ -54,7 +54,7 @@ SPECIAL = re.compile(r"\w*_token_(id|index)|(\w+_)?(start|end)_(id|index)")
 FIRST_SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 # Values that names do not say: by the class of the config.
 EXCEPTIONS: dict[str, dict[str, Any]] = {
-    # Layers whose kinds are said otherwise than by lists.
+    # Configs that give layer types by other means than a list.
     "BambaConfig": {"attn_layer_indices": [1]},
     "JambaConfig": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "GraniteMoeHybridConfig": {"position_embedding_type": "rope", "layer_types": ["linear_attention", "full_attention"]},
@@ -102,7 +102,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "MoonshineStreamingConfig": {"num_key_value_heads": HEADS},
     "SeamlessM4TConfig": {"position_embeddings_type": "rotary"},
     "EsmFold2Config": {"single_inputs_size": HIDDEN + 67},
-    # Multipliers by which attention is uniform, small beside what it is added to, or so sharp that rounding is enlarged.
+    # Multipliers that make attention uniform, negligible beside the residual, or so peaked that rounding is amplified.
     "MuseSparkTextConfig": {"qk_scale_factor": 1.0},
     "GraniteDoclingTextConfig": {"attention_multiplier": 0.5, "embedding_multiplier": 1.0, "residual_multiplier": 1.0},
     # No default, or one that the model refuses.

@@ -54,7 +54,7 @@ def main(families: tyro.conf.Positional[tuple[str, ...]] = (), *, path: Path = R
 
 
 def judge_row(family: str) -> Row:
-    """What the table says of a family."""
+    """The row of a family in the table."""
     began = time.process_time()
     try:
         name = choose_class(family).__name__

@@ -1,4 +1,4 @@
-"""An encoding for each attention of a model whose attention has grids of its own: by name, as they are, or one for all."""
+"""Build one encoding for each attention of a model, for its own grid, heads and channels."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models whose attention has grids of its own, each with its own encoding: windows, stages of a hierarchy, branches."""
+"""Models in which each attention has its own grid and its own encoding: windows, stages of a hierarchy, branches."""
 
 from collections import Counter
 from collections.abc import Sequence

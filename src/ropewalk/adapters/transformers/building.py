@@ -7,8 +7,9 @@ from typing import Any, cast
 import torch
 
 from ropewalk.adapters.transformers.embedding import pair, settle_for_trial
+from ropewalk.adapters.transformers.host_use import own_width
 from ropewalk.adapters.transformers.hosts import Host
-from ropewalk.adapters.transformers.native import Found, agree_on_images, native_encoding, own_width
+from ropewalk.adapters.transformers.native import Found, agree_on_images, native_encoding
 from ropewalk.code import Code
 from ropewalk.encoding import Encoding, parameters_of
 from ropewalk.encodings.rope import RoPE

@@ -12,8 +12,8 @@ from typing import Any
 from ropewalk.adapters.transformers.building import FOLDED, USE, Made
 from ropewalk.adapters.transformers.code_state import EAGER, FUSED
 from ropewalk.adapters.transformers.embedding import Positions
+from ropewalk.adapters.transformers.host_use import HostUse
 from ropewalk.adapters.transformers.hosts import Host
-from ropewalk.adapters.transformers.native import HostUse
 from ropewalk.encoding import Encoding
 
 NAME = "ropewalk"

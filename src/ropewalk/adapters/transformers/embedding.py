@@ -23,7 +23,7 @@ class Positions(nn.Module):
     """Holds an encoding, or one for each type of layers, so that it trains, moves and is saved with the model.
 
     host    The rotary embedding that was here.
-    use     How the host uses it, a `native.HostUse`.
+    use     How the host uses it, a `host_use.HostUse`.
     folded  Whether the weights of q and k hold the basis of the encoding.
     light   Whether all layers turn alike by what nobody learns, so that a code alone goes through the model, without hooks.
     few     Whether few tokens may be turned in few calls.

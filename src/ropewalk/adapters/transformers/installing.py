@@ -19,8 +19,9 @@ from ropewalk.adapters.transformers.embedding import (
     settle_for_trial,
     started,
 )
+from ropewalk.adapters.transformers.host_use import HostUse, read_use
 from ropewalk.adapters.transformers.hosts import Host, describe_missing, each_attention, find, find_hosts, is_rotary
-from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
+from ropewalk.adapters.transformers.native import inspect_host
 from ropewalk.adapters.transformers.probing import HostRefusedError
 from ropewalk.adapters.transformers.weight_decay import spare_encodings
 from ropewalk.code import Code, Rotary

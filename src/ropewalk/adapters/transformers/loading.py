@@ -17,9 +17,10 @@ from transformers import PreTrainedModel
 from ropewalk.adapters.transformers.building import USE, build, build_saved
 from ropewalk.adapters.transformers.config_io import NAME, PATHS, read_mark, says_folded, unmarked
 from ropewalk.adapters.transformers.embedding import STARTED, Positions
+from ropewalk.adapters.transformers.host_use import HostUse, read_use
 from ropewalk.adapters.transformers.hosts import Host, find, find_hosts
 from ropewalk.adapters.transformers.installing import place, swap
-from ropewalk.adapters.transformers.native import HostUse, inspect_host, read_use
+from ropewalk.adapters.transformers.native import inspect_host
 from ropewalk.adapters.transformers.probing import remake_rotary
 from ropewalk.encoding import Encoding
 
